@@ -71,18 +71,39 @@ def flaws_of_data(
         shapes = [beyond @ own for own in shapes]
         unit = np.linalg.inv(x.conj().T @ x)
         chance = np.array([[np.trace(unit @ one.conj().T @ other) for other in shapes] for one in shapes])
-        for antenna in y:
-            by_chance += chance
-            channel = np.linalg.pinv(x) @ antenna[n]
-            model = np.stack([own @ channel for own in shapes], axis=1)
-            rows.append((model, beyond @ antenna[n]))
+        heard = [x @ np.linalg.pinv(x) @ antenna[n] for antenna in y]
+        left = steady([beyond @ antenna[n] for antenna in y], heard)
+        by_chance += len(y) * chance
+        channels = [np.linalg.pinv(x) @ antenna[n] for antenna in y]
+        rows.append([(np.stack([own @ h for own in shapes], axis=1), r) for h, r in zip(channels, left, strict=True)])
     theta = np.zeros(len(by_chance), dtype=complex)
-    freedom = size - before - 1 - after - len(theta) / len(rows)
+    freedom = size - before - 1 - after - len(theta) / (blocks * len(y))
     for _ in range(3):
-        weights = [freedom / np.linalg.norm(left - model @ theta) ** 2 for model, left in rows]
-        information = sum(w * model.conj().T @ model for w, (model, _) in zip(weights, rows, strict=True))
-        match = sum(w * model.conj().T @ left for w, (model, left) in zip(weights, rows, strict=True))
+        weights = [[freedom / np.linalg.norm(left - model @ theta) ** 2 for model, left in own] for own in rows]
+        pairs = [(w, *one) for each, own in zip(weights, rows, strict=True) for w, one in zip(each, own, strict=True)]
+        information = sum(w * model.conj().T @ model for w, model, _ in pairs)
+        match = sum(w * model.conj().T @ left for w, model, left in pairs)
         inverse = np.linalg.inv(information - by_chance)
         theta = inverse @ match
-    covariance = inverse @ information @ inverse
+    scatter, count = np.zeros_like(by_chance), 0
+    for each, own in zip(weights, rows, strict=True):
+        for piece in np.array_split(np.arange(size), 16):
+            errors = [
+                w * m[piece].conj().T @ (r[piece] - m[piece] @ theta) for w, (m, r) in zip(each, own, strict=True)
+            ]
+            score = np.sum(errors, axis=0)
+            scatter, count = scatter + np.outer(score, score.conj()), count + 1
+    covariance = inverse @ scatter @ inverse * count / (count - len(theta))
     return theta[: len(flaws)], covariance[: len(flaws), : len(flaws)]
+
+
+def steady(left: Sequence[Array], heard: Sequence[Array]) -> list[Array]:
+    """Residuals of the antennas without a phase of third order that is common to them, by real least squares."""
+    t = np.linspace(-1, 1, len(left[0]))
+    bends = [t, (3 * t**2 - 1) / 2, (5 * t**3 - 3 * t) / 2]
+    shapes = [np.stack([1j * bend * y for bend in bends], axis=1) for y in heard]
+    columns = np.concatenate([own / np.linalg.norm(r) for own, r in zip(shapes, left, strict=True)])
+    target = np.concatenate([r / np.linalg.norm(r) for r in left])
+    both = np.concatenate([columns.real, columns.imag]), np.concatenate([target.real, target.imag])
+    phase = np.linalg.lstsq(*both, rcond=None)[0]
+    return [r - own @ phase for own, r in zip(shapes, left, strict=True)]

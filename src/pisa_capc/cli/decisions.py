@@ -162,6 +162,7 @@ def _of_dataset(trained: TrainedModel, folder: Path, environment: str | None, an
 def show(who: Predicted) -> None:
     """The table by device."""
     from pisa_capc.decide.identification.write import by_device, of_device, recordings_of
+    from pisa_capc.signal.measurement.fit import SUSPECTED
 
     rows = []
     for name, members in by_device(who):
@@ -179,6 +180,12 @@ def show(who: Predicted) -> None:
     print_table(f"{title}: {len(who):,} frames", headings, rows, left=("device", "addresses claimed (frames)"))
     if who.explainer.devices:
         _show_measured(who)
+    if who.misfits is not None:
+        notes.print(
+            f"{who.misfits:,} of {len(who):,} frames do not fit the waveform (p < {SUSPECTED:g}, as one clean frame in "
+            "a hundred at most): a filter, interference or clipping may have changed their measurements.",
+            soft_wrap=True,
+        )
     notes.print(_calibration_line(who), soft_wrap=True)
 
 

@@ -15,11 +15,12 @@ from pisa_capc.decide.calibration import Calibration, Calibrator, OpenSet, Sourc
 from pisa_capc.decide.calibration.careful import warn_where_uneven
 from pisa_capc.decide.calibration.policy import AUTO, rejection, usual
 from pisa_capc.decide.identification.explain import Explainer
-from pisa_capc.decide.identification.likelihood import log10_ratio
+from pisa_capc.decide.identification.likelihood import log10_ratio, pooled_scores
 from pisa_capc.decide.identification.observation import Observed, observe
 from pisa_capc.decide.identification.tracks import decide_together, groups_in_time
 from pisa_capc.model.inference import Embedding, TrainedModel, embed
 from pisa_capc.signal.detection import Found, FoundFrame, Identity
+from pisa_capc.signal.measurement.fit import SUSPECTED
 
 UNKNOWN = -1
 
@@ -93,10 +94,11 @@ class Predicted:
         who = identities(self.devices, self.probability, self.decision, self.unknown_score)
         evidence = log10_ratio(self.scores, self.probability.argmax(axis=1))
         p_values = [None] * len(who) if self.p_value is None else self.p_value.tolist()
+        fits = [None] * len(who) if self.scores.fit is None else known_numbers(self.scores.fit)
         explained = bool(self.explainer.devices)
         return tuple(
-            replace(one, reason=self.reason(i, one) if explained else None, p_value=p, evidence=e)
-            for i, (one, p, e) in enumerate(zip(who, p_values, evidence, strict=True))
+            replace(one, reason=self.reason(i, one) if explained else None, p_value=p, evidence=e, fit=f)
+            for i, (one, p, e, f) in enumerate(zip(who, p_values, evidence, fits, strict=True))
         )
 
     def reason(self, i: int, who: Identity) -> str | None:
@@ -105,8 +107,17 @@ class Predicted:
         order = self.scores.logits[i].argsort()[::-1]
         beside = next((name for k in order if (name := self.devices[k]) != who.device), None)
         return self.explainer.reason(
-            self.scores.embedding[[i]], error, who.like, None if who.device is None else beside
+            self.scores.embedding[[i]],
+            error,
+            who.like,
+            None if who.device is None else beside,
+            None if self.scores.fit is None else float(self.scores.fit[i]),
         )
+
+    @property
+    def misfits(self) -> int | None:
+        """Frames that do not fit the waveform; None where the model cannot tell."""
+        return None if self.scores.fit is None else int((self.scores.fit < SUSPECTED).sum())
 
     @property
     def device(self) -> list[str | None]:
@@ -149,6 +160,11 @@ def identities(
     return [Identity(None if k == UNKNOWN else devices[k], devices[most], p, u) for k, most, p, u in columns]
 
 
+def known_numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """None for what is not finite."""
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
 def identify(
     trained: TrainedModel,
     found: Sequence[Found],
@@ -188,11 +204,13 @@ def predict(
     """
     choices = choices or Choices()
     choices = replace(choices, calibration=choices.calibrator(trained.statistics))
-    scores = embed(trained, frames, device, after_batch=after_batch)
-    result = _decided(choices.decider(trained.statistics), scores, group)
+    scores = embed(trained, frames, device, after_batch=after_batch, fit=True)
+    pooled = None if group is None else pooled_scores(scores, group)
+    decider = choices.decider(trained.statistics)
+    result = _decided(decider, scores, group) if pooled is None else _decided(decider, pooled, None)
     warn_where_uneven(choices.calibrator(trained.statistics), result, trained.statistics)
     probability, decision = np.asarray(result.probability, dtype=np.float64), np.asarray(result.prediction)
-    if group is not None:
+    if group is not None and pooled is None:
         probability = decide_together(probability, group)
         decision = np.where(decision == UNKNOWN, UNKNOWN, probability.argmax(axis=1))
     return Predicted(

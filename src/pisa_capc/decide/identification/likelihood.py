@@ -20,6 +20,7 @@ leaves room for frames that something has disturbed. M = Π (q/p if they do, els
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,7 @@ from pisa_capc.core.errors import DataError
 from pisa_capc.model.gaussian import GaussianBackend
 from pisa_capc.model.gaussian.algebra import inverse_of
 from pisa_capc.model.inference import Embedding
+from pisa_capc.model.methods.closed_form import NEVER
 
 TRACKS = 16  # of an address; of more, those with fewest frames go
 APART, USUAL, MIXED = 1e-3, 0.05, 0.3
@@ -123,6 +125,31 @@ class Likelihoods:
         mixture = np.logaddexp(stranger, logsumexp(others, axis=1) - np.log(others.shape[1])) - np.log(2)
         best = np.maximum(stranger, others.max(axis=1))
         return np.array([(mixture - own).min(), (own - best).min()])
+
+
+def pooled_scores(scores: Embedding, group: NDArray[np.int64]) -> Embedding | None:
+    """Every frame as its whole group (N,), numbers from 0 on; None for models without error bars.
+
+    z̄ = Λ⁻¹ Σ (S + R_n)⁻¹ z_n, and logits ln N(z̄; m_k, V_k + P + Λ⁻¹): what the frames of a sender share in a place, P,
+    counts once, however many there are. Frames that could not be measured go with the others of their group.
+    """
+    if scores.error is None or scores.statistics.frame_error is None:
+        return None
+    backend = scores.statistics.backend()
+    measured = np.isfinite(scores.error).all(axis=(1, 2))
+    numbers, own = np.unique(group[measured], return_inverse=True)
+    there = np.isin(group, numbers)
+    if not there.any():
+        return scores
+    together = backend.evidence(scores.embedding[measured].astype(np.float64), scores.error[measured]).pooled(own)
+    assert together.own is not None, "pooling gives each group an error"
+    row = np.searchsorted(numbers, group[there])
+    embedding, logits, error = scores.embedding.copy(), scores.logits.copy(), scores.error.copy()
+    embedding[there], error[there] = together.value[row], (together.own - backend.frame)[row]  # S is added again
+    known = backend.log_likelihood(together)[row]
+    logits[there] = known.min(axis=1, keepdims=True) - NEVER
+    logits[np.flatnonzero(there)[:, None], [int(name) for name in backend.devices]] = known
+    return replace(scores, embedding=embedding, logits=logits, error=error)
 
 
 def log10_ratio(scores: Embedding, device: NDArray[np.int64]) -> list[float | None]:

@@ -89,6 +89,7 @@ def summary(who: Predicted) -> dict[str, Any]:
         "calibration": calibrated(who),
         "rejection": who.choices.reject,
         "together_s": who.choices.together_s,
+        "misfits": who.misfits,
         "devices": [{"device": name, **of_device(who, rows)} for name, rows in by_device(who)],
     }
 
@@ -125,7 +126,7 @@ def of_device(who: Predicted, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 def decision(identity: Identity) -> dict[str, Any]:
     """What a model has decided about a frame, as JSON has it."""
-    score, p_value, evidence = identity.unknown_score, identity.p_value, identity.evidence
+    score, p_value, evidence, fit = identity.unknown_score, identity.p_value, identity.evidence, identity.fit
     return {
         "device": identity.device,
         "like": identity.like,
@@ -134,6 +135,7 @@ def decision(identity: Identity) -> dict[str, Any]:
         "unknown_score": None if score is None else round(score, 6),
         "p_value": None if p_value is None else round(p_value, 6),
         "evidence": None if evidence is None else round(evidence, 4),
+        "fit": None if fit is None else float(f"{fit:.3g}"),
         "reason": identity.reason,
     }
 

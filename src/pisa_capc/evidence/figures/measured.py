@@ -1,7 +1,9 @@
-"""Measurements of transmitters: a panel per flaw in the complex plane, frames as points, an ellipse per sender."""
+"""Flaws of transmitters: a panel per flaw in the complex plane, frames as points, an ellipse per sender."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from pisa_capc.core.errors import DataError
+from pisa_capc.decide.identification.explain import Explainer
+from pisa_capc.evidence.evaluation import Inference
 from pisa_capc.evidence.figures.style import COLOURS, GREY, MARKERS, PAGE_INCHES, Picture, canvas
 from pisa_capc.signal.measurement.flaws import FLAWS
 from pisa_capc.signal.measurement.senders import Measured
@@ -23,41 +27,84 @@ INSIDE = np.sqrt(chi2.ppf(0.95, 2))  # standard deviations from the middle of an
 PER_LINE = 7  # names of the legend
 
 
+@dataclass(frozen=True)
+class Sender:
+    """points: (n, 2J) flaws of its frames, real parts first. mean, error: (2J,), (2J, 2J) of its ellipses."""
+
+    name: str
+    points: NDArray[np.floating[Any]]
+    mean: NDArray[np.floating[Any]]
+    error: NDArray[np.floating[Any]]
+
+
 def measured_picture(measured: Measured, path: Path) -> Picture:
     """Draw it; the suffix of `path` chooses the format."""
-    cards = measured.cards
-    if len(cards) > MOST_SENDERS:
-        raise DataError(
-            f"{path}: {len(cards)} senders; a picture distinguishes {MOST_SENDERS}. Measure some of them, or one "
-            "(--sender)."
-        )
     value, _ = measured.measurement.features()
-    flaws = cards[0].flaws
-    lines = -(-len(cards) // PER_LINE)
-    width = PAGE_INCHES / 3
-    with canvas(path, width * max(2, len(flaws)), width + 0.15 + 0.16 * lines) as figure:
-        axes = figure.subplots(1, len(flaws), squeeze=False)[0]
-        for i, flaw in enumerate(flaws):
-            plane = 100 * value[:, [i, len(flaws) + i]]
-            shown = []
-            for number, card in enumerate(cards):
-                mine = _spread_out(measured, card.name)
-                middle = 100 * card.mean[[i, len(flaws) + i]]
-                error = 1e4 * card.error[np.ix_([i, len(flaws) + i], [i, len(flaws) + i])]
-                _draw_sender(axes[i], plane[mine], middle, error, number)
-                shown.append(np.percentile(plane[mine], [2, 98], axis=0))
-                shown.append(middle + INSIDE * np.sqrt(error.diagonal()) * np.array([[-1], [1]]))
-            _frame(axes[i], FLAWS[flaw].title, np.concatenate(shown))
-        handles = [
-            Line2D([], [], **_look(number), linestyle="", markersize=4, label=card.name)
-            for number, card in enumerate(cards)
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(PER_LINE, len(cards)), handletextpad=0.2)
+    usable = measured.measurement.measured
+    senders = [
+        Sender(
+            card.name,
+            value[_spread_out(np.flatnonzero((measured.sender == measured.names.index(card.name)) & usable))],
+            card.mean,
+            card.error,
+        )
+        for card in measured.cards
+    ]
     caption = (
         "Flaws of transmitters in the complex plane, relative to the waveform's amplitude: a point per frame, and per "
         "sender the ellipse that holds its flaw with 95 %. Crosses are at zero. The receiver's own image and leakage "
         "are in all of them."
     )
+    return flaws_picture(senders, measured.cards[0].flaws, path, caption)
+
+
+def decided_picture(run: Inference, path: Path) -> Picture | None:
+    """The same of a run's target, each frame with the device that it was decided to be from; None of a network."""
+    explainer, scores = Explainer(run.trained), run.outputs
+    if not explainer.devices or scores.error is None:
+        return None
+    good = np.isfinite(scores.error).all(axis=(1, 2))
+    value, _ = explainer.values(scores.embedding[good].astype(np.float64), scores.error[good].astype(np.float64))
+    decided = scores.logits[good].argmax(axis=1)
+    shown = list(explainer.regions().items())[:MOST_SENDERS]
+    senders = [
+        Sender(name, value[_spread_out(np.flatnonzero(decided == run.trained.devices.index(name)))], *region)
+        for name, region in shown
+    ]
+    caption = (
+        "What decides: flaws of the transmitters in the complex plane, relative to the waveform's amplitude. A point "
+        "is a target frame in the colour of the device it was decided to be from; an ellipse holds 95 % of what the "
+        "device may look like in another place, as learnt from the source. Frames scatter around it by their own "
+        "error. Crosses are at zero."
+    )
+    return flaws_picture(senders, explainer.flaws, path, caption)
+
+
+def flaws_picture(senders: Sequence[Sender], flaws: Sequence[str], path: Path, caption: str) -> Picture:
+    """A panel per flaw."""
+    if len(senders) > MOST_SENDERS:
+        raise DataError(
+            f"{path}: {len(senders)} senders; a picture distinguishes {MOST_SENDERS}. Measure some of them, or one "
+            "(--sender)."
+        )
+    lines = -(-len(senders) // PER_LINE)
+    width = PAGE_INCHES / 3
+    with canvas(path, width * max(2, len(flaws)), width + 0.15 + 0.16 * lines) as figure:
+        axes = figure.subplots(1, len(flaws), squeeze=False)[0]
+        for i, flaw in enumerate(flaws):
+            plane, shown = [i, len(flaws) + i], []
+            for number, one in enumerate(senders):
+                points, middle, error = 100 * one.points[:, plane], 100 * one.mean[plane], 1e4 * one.error[plane]
+                _draw_sender(axes[i], points, middle, error[:, plane], number)
+                if len(points):
+                    shown.append(np.percentile(points, [2, 98], axis=0))
+                shown.append(middle + INSIDE * np.sqrt(error[:, plane].diagonal()) * np.array([[-1], [1]]))
+            _frame(axes[i], FLAWS[flaw].title, np.concatenate(shown))
+        handles = [
+            Line2D([], [], **_look(number), linestyle="", markersize=4, label=one.name)
+            for number, one in enumerate(senders)
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(PER_LINE, len(senders)), handletextpad=0.2)
     return Picture(path, caption)
 
 
@@ -67,10 +114,9 @@ def _look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + shift) % len(MARKERS)]}
 
 
-def _spread_out(measured: Measured, name: str) -> NDArray[np.intp]:
+def _spread_out(mine: NDArray[np.intp]) -> NDArray[np.intp]:
     """Frames of a sender, some of many, from its first to its last."""
-    mine = np.flatnonzero((measured.sender == measured.names.index(name)) & measured.measurement.measured)
-    return mine[np.unique(np.linspace(0, len(mine) - 1, MOST_POINTS).astype(int))]
+    return mine[np.unique(np.linspace(0, len(mine) - 1, MOST_POINTS).astype(int))] if len(mine) else mine
 
 
 def _draw_sender(

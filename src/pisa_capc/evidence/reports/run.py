@@ -17,11 +17,15 @@ from pisa_capc.data.scores import Scores, pool
 from pisa_capc.data.store.dataset import Dataset, describe
 from pisa_capc.data.store.native import fingerprint
 from pisa_capc.decide.calibration import Calibration
+from pisa_capc.decide.identification.explain import Explainer
 from pisa_capc.evidence.checks import check
+from pisa_capc.evidence.evaluation import Inference
 from pisa_capc.evidence.figures.dataset import check_picture, dataset_picture
+from pisa_capc.evidence.figures.measured import decided_picture
 from pisa_capc.evidence.figures.run import POINTS, USUAL, Subject, draw_run, stages
 from pisa_capc.evidence.figures.style import Picture
 from pisa_capc.evidence.reports.page import Page, score_tables
+from pisa_capc.signal.measurement.quantities import WIDE, around
 
 
 def report_of_runs(
@@ -48,6 +52,7 @@ def report_of_runs(
     for encoder, found in by_encoder.items():
         score_tables(page, encoder, found)
     _training_table(page, subjects)
+    _hardware(page, main)
     page.section("Calibration")
     _calibration_tables(page, main.stages[PAPER])
     if CAREFUL in main.stages:
@@ -96,6 +101,42 @@ def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
         what = f"{one.trained.run.method} {one.trained.name}: the source validation"
         if decided is not None and (found := at_chance(what, decided.T)):
             page.text(f"{found} {AFTER_TRAINING}")
+
+
+def _hardware(page: Page, main: Inference) -> None:
+    """Of a run in closed form: what was measured of each device, and what separates it from its nearest."""
+    explainer, scores = Explainer(main.trained), main.outputs
+    if not explainer.devices:
+        return
+    page.section("What decides")
+    decided, rows, near = scores.logits.argmax(axis=1), list[list[str]](), list[list[str]]()
+    for name, enrolled in explainer.devices.items():
+        mine = decided == main.trained.devices.index(name)
+        error = None if scores.error is None else scores.error[mine]
+        own = explainer.measured(scores.embedding[mine], error)
+        cfo_hz = "–"
+        if scores.cfo_hz is not None and mine.any():
+            cfo_hz = around("", "", float(scores.cfo_hz[mine].mean()), WIDE * float(scores.cfo_hz[mine].std())).number
+        rows.append(
+            [name, f"{mine.sum():,}", *(own[one].number if own else "–" for one in explainer.quantities), cfo_hz]
+        )
+        rows.append(["as enrolled", "", *(one.number for one in enrolled.values()), ""])
+        if (found := explainer.nearest(name)) is not None:
+            near.append([name, *found])
+    headings = ["device", "frames", *(f"{name} ({unit})" for name, unit in explainer.quantities.items()), "CFO (Hz)"]
+    page.text(
+        "The model measures the hardware of each frame's sender. Below, for each device, what the target frames that "
+        "were decided to be its own measured together, and what its frames are like in any place, as learnt from the "
+        "source, ± 95 %. CFO is measured, and not used to decide."
+    )
+    page.table("Hardware of each device", headings, rows)
+    if near:
+        heads = ["device", "most easily taken for", "what separates the two best"]
+        page.table("The nearest device", heads, near, words=True)
+    with TemporaryDirectory() as folder:
+        picture = decided_picture(main, Path(folder) / "flaws.svg")
+        assert picture is not None, "what has readings has a picture"
+        page.picture(picture.caption, picture.path)
 
 
 def _calibration_tables(page: Page, result: Calibration) -> None:

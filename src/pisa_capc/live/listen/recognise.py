@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from pisa_capc.decide.calibration.openset import Rejection
 from pisa_capc.decide.calibration.policy import AUTO, rejection
 from pisa_capc.decide.identification.observation import as_trained
 from pisa_capc.model.inference import TrainedModel
+from pisa_capc.model.inference.embedding import fit_test_of
 from pisa_capc.model.inference.inputs import available_input, available_mean
 from pisa_capc.model.inference.recorded import recorded
 from pisa_capc.signal.detection import FoundFrame
@@ -38,7 +39,8 @@ class LiveChoices:
 @dataclass(frozen=True, eq=False)
 class Recognised:
     """Decisions on N frames. probability, logits: (N, C). known: (N,). unknown: (N,) scores, where they are made.
-    embedding: (N, D), before the calibration. error: (N, D, D) of it, of models that measure it."""
+    embedding: (N, D), before the calibration. error: (N, D, D) of it, of models that measure it. fit: of frame i, as
+    `Identity` has it; tested when it is asked for, since that takes longer than to decide."""
 
     probability: NDArray[np.float64]
     known: NDArray[np.bool_]
@@ -46,6 +48,7 @@ class Recognised:
     logits: NDArray[np.float64]
     embedding: NDArray[np.float32]
     error: NDArray[np.float32] | None = None
+    fit: Callable[[int], float | None] = lambda frame: None
 
 
 class Recogniser:
@@ -78,10 +81,16 @@ class Recogniser:
 
     def recognise(self, found: Sequence[FoundFrame], descriptor: NDArray[np.float32]) -> Recognised:
         """Who sent these frames. descriptor: (N, 4), as of `descriptors`."""
-        embedding, logits, cfo_hz, error = self._embedded(self.frames(found), descriptor)
+        frames = self.frames(found)
+        embedding, logits, cfo_hz, error = self._embedded(frames, descriptor)
         decided = self.calibrator.push(embedding, logits, cfo_hz, error=error)
         known = np.ones(len(found), dtype=bool) if decided.known is None else decided.known
-        return Recognised(decided.probability, known, decided.unknown_score, logits, embedding, error)
+        test = fit_test_of(self.trained.model)
+
+        def fit(i: int) -> float | None:
+            return None if test is None else float(test(frames.select(np.array([i])).iq)[0])
+
+        return Recognised(decided.probability, known, decided.unknown_score, logits, embedding, error, fit)
 
     @torch.no_grad()
     def _embedded(

@@ -66,5 +66,5 @@ class Verifier:
     def _why(self, got: Recognised, i: int, device: str) -> str:
         """How frame i differs from the device, as one more sentence."""
         error = None if got.error is None else got.error[[i]]
-        why = self.explainer.reason(got.embedding[[i]], error, device)
+        why = self.explainer.reason(got.embedding[[i]], error, device, fit=got.fit(i))
         return "" if why is None else f" {why[0].upper()}{why[1:]}."

@@ -40,6 +40,9 @@ class RealClosedForm(nn.Module):
         self.samples, self.rank, self.others = own.samples, own.rank, own.others
         self.project, self.reference = constant(parts["project"]), constant(parts["reference"])
         self.information, self.correlation = constant(parts["information"]), constant(parts["correlation"])
+        self.ordinary, self.moving = own.ordinary, own.moving
+        self.onto = [constant(shape.mT) for shape in parts["onto"]] if own.moving else []
+        self.moved = constant(parts["moved"].conj())
         self.flaws = own.flaws
         size = len(own.flaws)
         rows, columns = np.triu_indices(size)
@@ -101,8 +104,23 @@ class RealClosedForm(nn.Module):
             offset = turned + value[:, len(every) + own] / (2 * math.pi * self.samples)
             uncertain = covariance[:, own, own].sqrt()
         unfit = (others * weight).sum(1).double() - (torch.cat([c.re, c.im], dim=1) * value).sum(1)
-        misfit = unfit / (there.sum(1) * self.others - len(every))
+        if self.moving:
+            unfit = self.unmoved(q, z, value, weight)
+        fitted = len(every) - (OFFSET in self.flaws if self.moving else 0)
+        signal = (shared - self.rank * noise).clamp_min(0) / self.samples
+        walked = self.ordinary * (signal * weight).sum(1)
+        misfit = unfit / (there.sum(1) * (self.others - self.moving) - fitted + walked)
         return Round(information, c, turned, offset, uncertain, shared.sum(1) / energy.sum(1), misfit)
+
+    def unmoved(self, q: Complex, z: Complex, value: Tensor, weight: Tensor) -> Tensor:
+        """(N,) what θ̂ (N, 2J) leaves in Z, beside what a channel adds to it by moving."""
+        left = z
+        for j, onto in enumerate(self.onto):
+            theta = Complex(*(value[:, own, None, None].float() for own in (j, len(self.flaws) + j)))
+            shape = (q @ onto) * theta
+            left = Complex(left.re - shape.re, left.im - shape.im)
+        apart = left.power().sum(-1) - (left @ self.moved).power().sum(-1)
+        return (apart * weight).sum(1).double()
 
     def summed(self, products: Complex, q: Complex, weight: Tensor, count: int) -> Complex:
         """Σ_a w_a Σ_r p[…, r] q*[r], of products (N, A, count · rank)."""

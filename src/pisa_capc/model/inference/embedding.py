@@ -44,7 +44,8 @@ class Embedding:
     embedding (N, D) as the classifier saw it, logits (N, C), capture (N,) grouping key, environment (N,) name,
     frame (N,) index in its recording, statistics: of the source, which some calibration methods use, cfo_hz (N,) mean
     over the antennas that are there, or none where it was not recorded, devices (C,) names of the classes, error
-    (N, D, D) covariance of each embedding's own error, of models that measure it.
+    (N, D, D) covariance of each embedding's own error, of models that measure it, fit (N,) chance that a frame which
+    begins with the model's waveform leaves as much unexplained, where that was asked of such a model.
     """
 
     embedding: NDArray[np.float32]
@@ -56,6 +57,7 @@ class Embedding:
     cfo_hz: NDArray[np.float64] | None = None
     devices: NDArray[np.str_] | None = None
     error: NDArray[np.float32] | None = None
+    fit: NDArray[np.float64] | None = None
 
     __repr__ = brief
 
@@ -79,6 +81,7 @@ def embed(
     missing: Sequence[int] = (),
     descriptor: NDArray[np.float32] | None = None,
     precision: str = "float32",
+    fit: bool = False,
 ) -> Embedding:
     """Embeddings and logits of frames under a frozen model, read batch by batch.
 
@@ -93,6 +96,8 @@ def embed(
         descriptor: (N, 4) of the frames, from the antennas that each has; computed unless given.
         precision: 'bfloat16' takes the products in it, where the device has it: quicker, and a frame that is between
             two devices may then be decided for the other one.
+        fit: whether to test of each frame that it fits the waveform of the model, which takes longer than to measure
+            it; for models that measure.
 
     >>> from pisa_capc import Frames
     >>> from pisa_capc.data.protocol import split
@@ -107,7 +112,7 @@ def embed(
     >>> scores.embedding.shape, scores.logits.shape
     ((10, 64), (10, 2))
     """
-    return embed_many([trained], frames, device, batch, after_batch, missing, descriptor, precision)[0]
+    return embed_many([trained], frames, device, batch, after_batch, missing, descriptor, precision, fit)[0]
 
 
 @torch.no_grad()
@@ -120,6 +125,7 @@ def embed_many(
     missing: Sequence[int] = (),
     descriptor: NDArray[np.float32] | None = None,
     precision: str = "float32",
+    fit: bool = False,
 ) -> list[Embedding]:
     """As `embed` for several models of one segment length, reading the frames once."""
     for trained in models:
@@ -139,6 +145,8 @@ def embed_many(
     embedding = [np.empty((len(frames), w.shape[2]), dtype=np.float32) for w in weights]
     logits = [np.empty((len(frames), w.shape[1]), dtype=np.float32) for w in weights]
     errors: list[dict[int, NDArray[np.float32]]] = [{} for _ in networks]  # by the first frame of a block
+    tests = [fit_test_of(network) if fit else None for network in networks]
+    chance = [np.full(len(frames), np.nan) for _ in networks]
     present = np.empty((len(frames), frames.antennas), dtype=bool)
     in_blocks = device.type == "cpu" and not any(isinstance(network, OwnThreads) for network in networks)
     if in_blocks and len(frames) >= RECORDED_FROM:
@@ -164,6 +172,8 @@ def embed_many(
             logits[i][here] = output.logits.float().cpu().numpy()
             if (own_error := getattr(output, "error", None)) is not None:
                 errors[i][here.start] = own_error.float().cpu().numpy()
+            if (test := tests[i]) is not None:
+                chance[i][here] = test(block.seen.view(np.complex64)[..., 0], block.there)
         return len(iq)
 
     read = frames.batches(min(batch, READ) if in_blocks else batch)
@@ -186,9 +196,15 @@ def embed_many(
             cfo_hz,
             np.array(trained.devices),
             np.concatenate([own for _, own in sorted(errors[i].items())]) if errors[i] else None,
+            None if tests[i] is None else chance[i],
         )
         for i, trained in enumerate(models)
     ]
+
+
+def fit_test_of(network: nn.Module) -> Any:
+    """What tells of frames (N, A, T), antennas there (N, A), whether they fit (N,); None of a network that cannot."""
+    return getattr(getattr(network, "network", network), "fits", None)  # behind another engine
 
 
 class _Block(NamedTuple):

@@ -30,6 +30,7 @@ from pisa_capc.model.networks.pisa import Output
 from pisa_capc.model.stacked import Linear
 from pisa_capc.signal.measurement import FLAWS, FlawEstimator, estimator_of
 from pisa_capc.signal.measurement.channel_state import channel_state, place_prior
+from pisa_capc.signal.measurement.fit import ChanceOf, fit_test
 from pisa_capc.signal.waveforms import WAVEFORMS
 from pisa_capc.signal.waveforms.reference import OVER_CHANCE, REFERENCE, SentReference, align
 
@@ -228,12 +229,24 @@ class FlawsInClosedForm(ClosedForm):
     def __init__(self, estimator: FlawEstimator, classes: int, runs: int = 1) -> None:
         super().__init__(2 * sum(FLAWS[name].role == "identity" for name in estimator.flaws), classes, runs)
         self.estimator = estimator
+        self._fits: ChanceOf | None = None
 
     def measured(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> tuple[Real, Real]:
         """Errors are wider by the misfit."""
         found = self.estimator.measure(iq, there)
         value, error = found.features()
         return value, error * np.maximum(1, found.misfit)[:, None, None]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The flaws that devices are told apart by."""
+        return tuple(name for name in self.estimator.flaws if FLAWS[name].role == "identity")
+
+    def fits(self, iq: NDArray[np.complexfloating[Any, Any]], there: Any = None) -> Real:
+        """(N,) chance that a frame of a known waveform leaves as much unexplained: the test of `pisa measure`."""
+        if self._fits is None:
+            self._fits = fit_test(self.estimator)
+        return self._fits(iq, there)
 
     def in_own_units(self, embedding: Real, error: Real) -> tuple[Real, Real]:
         """θ̂ (N, d) and its errors (N, d, d), of embeddings with theirs."""
@@ -242,11 +255,10 @@ class FlawsInClosedForm(ClosedForm):
 
     def by_name(self, value: Real, covariance: Real) -> tuple[dict[str, complex], dict[str, float]]:
         """θ (d,) of the identity flaws by name, and the variance of each."""
-        names = [name for name in self.estimator.flaws if FLAWS[name].role == "identity"]
         (real, imaginary), variance = np.split(value, 2), np.add(*np.split(np.diag(covariance), 2))
         return (
-            dict(zip(names, (real + 1j * imaginary).tolist(), strict=True)),
-            dict(zip(names, variance.tolist(), strict=True)),
+            dict(zip(self.identity, (real + 1j * imaginary).tolist(), strict=True)),
+            dict(zip(self.identity, variance.tolist(), strict=True)),
         )
 
 

@@ -24,7 +24,8 @@ class Identity:
     that one among the known. unknown_score: how little the frame resembles the source, where that was asked. reason:
     measurements of the frame beside what the device has, where the model measures. p_value: chance that a frame of a
     known device looks at least as unknown. evidence: log10 of how much likelier the frame is from `like` than from any
-    other device.
+    other device. fit: chance that a frame which begins with the model's waveform leaves as much unexplained; below
+    .01 (one clean frame in a hundred) its measurements are not to be trusted, see `signal.measurement.fit`.
     """
 
     device: str | None
@@ -34,6 +35,7 @@ class Identity:
     reason: str | None = None
     p_value: float | None = None
     evidence: float | None = None
+    fit: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

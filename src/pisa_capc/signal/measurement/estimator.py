@@ -16,7 +16,10 @@ All M_j lie in a few dozen directions Z, which are found once for a waveform. A 
 everything else happens there. A smaller Z loses information and nothing else: G tells the errors. The noise of ĥ is in
 G and not in c, so θ̂ shrinks by about (r/T)/SNR, r the rank of Q: nothing above 10 dB, a fifth at −5 dB. The noise s_a²
 is measured outside of [Q Z], where the model has no flaw. What θ̂ leaves inside of Z is compared with that noise
-(`Measurement.misfit`): a flaw that the model does not have, such as an amplifier with memory, shows there.
+(`Measurement.misfit`): a flaw that the model does not have, such as an amplifier with memory, shows there. Two things
+show there that are no misfit. The phase of an ordinary oscillator walks (`Waveform.linewidth_hz`): how much of that is
+to be expected in Z is added to the noise. And in frames longer than `Waveform.block` a channel moves, on each antenna
+by itself: whatever (h_a + t h'_a + t² h''_a) ∗ x may be is left out of the comparison.
 
 A filter that x does not have leaves the same residual in every frame of a sender. It is misfit and not noise: it moves
 θ̂, always by the same, and does not scatter it. `measure` tells the two apart where it knows who sent which frame.
@@ -48,6 +51,7 @@ KEPT = 0.995  # of each flaw's energy, by the directions Z
 SEEN = 1e-3  # of a flaw's energy, at least, no channel of x explains: the offset of a chirp is a delay, and is not seen
 SPARE = 2  # directions beside [Q Z] for each of them, at least: what the noise is measured in
 OFFSET = "offset"
+STEPS = 512  # of a phase that walks, at most, that its part in Z is computed by
 TURNS_RAD = 0.3  # of phase over a frame; a larger offset is taken off before the flaws are measured
 CERTAIN = 5.0  # standard deviations that such an offset must have
 UNEXPLAINED = 0.5  # of a frame's energy; with more, an offset of many turns may hide the waveform
@@ -70,8 +74,8 @@ class Measurement:
     flaws: names of the J columns. value: (N, J) θ̂, NaN where a frame could not be measured. covariance: (N, J, J) of
     its error, circular and complex: half of it belongs to each of the real and the imaginary part. channel: (N, A, L)
     ĥ. noise: (N, A) s_a², NaN on antennas that are missing. snr_db: (N, A). offset: (N,) carrier offset in cycles a
-    sample. misfit: (N,) energy per dimension that θ̂ leaves in Z, relative to the noise; about one where the model
-    holds, see `suspicion`. freedom: (N, 2) dimensions of the two.
+    sample. misfit: (N,) energy per dimension that θ̂ leaves in Z, relative to noise and the walk of an ordinary phase;
+    about one where the model holds, see `suspicion`. freedom: (N, 2) dimensions of the two.
     """
 
     flaws: tuple[str, ...]
@@ -204,6 +208,11 @@ class FlawEstimator:
         self._information = _as_weights(products.transpose(2, 0, 1).reshape(self.rank, -1))
         self._correlation = _as_weights(onto.conj().transpose(1, 0, 2).reshape(self.others, -1))
         self._invert = _as_weights(solve.T)
+        moved = _moving(copies, basis, directions) if length > waveform.block else np.zeros((self.others, 0))
+        self.moving = moved.shape[1]  # dimensions of Z that a channel adds to by moving
+        fitted = np.concatenate([moved, (onto @ (basis.conj().T @ x[lead : lead + length])).T], axis=1)
+        self._onto, self._moved = _as_weights(onto), _as_weights(moved)
+        self.ordinary = _walked(x[lead : lead + length], directions, fitted, waveform)
         periodic = min(waveform.periodic or length, length)
         self._reference = _as_weights(x[lead : lead + periodic].conj())
 
@@ -245,6 +254,8 @@ class FlawEstimator:
             "information": self._information,
             "correlation": self._correlation,
             "reference": self._reference,
+            "onto": self._onto,
+            "moved": self._moved,
         }
 
     def _turned_back(self, received: Tensor, there: Tensor) -> _Solved:
@@ -292,6 +303,13 @@ class FlawEstimator:
         lagged = (tone[..., :-LAG].conj() * tone[..., LAG:]).sum((-1, -2))
         return lagged.angle().double() / (2 * torch.pi * LAG)
 
+    def _unmoved(self, q: Tensor, z: Tensor, value: Tensor, weight: Tensor) -> Tensor:
+        """(n,) Σ_a ‖(I − DDᴴ)(z_a − Σ_j θ_j M_j ĥ_a)‖² / s_a², D what a channel that moves adds in Z."""
+        shape = torch.einsum("nj,jRr->nRr", value[..., 0].to(q.dtype), self._onto)
+        left = z.view(*weight.shape, -1) - (shape @ q.view(*weight.shape, -1).mT).mT
+        apart = _power(left.flatten(0, 1)) - _power((left @ self._moved.conj()).flatten(0, 1))
+        return (apart.view(weight.shape) * weight).sum(1).double()
+
     def _summed(self, products: Tensor, weight: Tensor) -> Tensor:
         """(n, P) Σ_a w_a Σ_r of products (n A, P, r)."""
         each = products.sum(-1).view(*weight.shape, products.shape[1])
@@ -333,10 +351,14 @@ class FlawEstimator:
         covariance = inverse(_hermitian(information, self._pairs))
         value = covariance @ c
         count = there.sum(1)
-        freedom = torch.stack([count * self.others - len(self.flaws), count * beyond], dim=1)
-        unfit = (others * weight).sum(1).double() - (c.conj() * value).real.sum((-1, -2))
-        misfit = torch.where(count > 0, unfit / freedom[:, 0], torch.nan)
+        fitted = len(self.flaws) - (OFFSET in self.flaws if self.moving else 0)
+        freedom = torch.stack([count * (self.others - self.moving) - fitted, count * beyond], dim=1)
         signal = (shared - self.rank * noise).clamp_min(0) / self.samples
+        unfit = (others * weight).sum(1).double() - (c.conj() * value).real.sum((-1, -2))
+        if self.moving:
+            unfit = self._unmoved(q, z, value, weight)
+        walked = self.ordinary * (signal * weight).sum(1)
+        misfit = torch.where(count > 0, unfit / (freedom[:, 0] + walked), torch.nan)
         offset, uncertain = turned, torch.zeros_like(turned)
         if OFFSET in self.flaws:
             own = self.flaws.index(OFFSET)
@@ -371,6 +393,24 @@ class _Solved(NamedTuple):
     turned: Tensor
     explained: Tensor
     uncertain: Tensor
+
+
+def _moving(copies: Complex, basis: Complex, directions: Complex) -> Complex:
+    """(R, k) D: an orthonormal basis in Z of t x and t² x, delayed."""
+    t = np.linspace(-1, 1, len(copies))[:, None]
+    moved = np.concatenate([copies * t, copies * t**2], axis=1)
+    beyond = moved - basis @ (basis.conj().T @ moved)
+    return orthonormal(directions.conj().T @ beyond / np.linalg.norm(beyond), SEEN)
+
+
+def _walked(x: Complex, directions: Complex, fitted: Complex, waveform: Waveform) -> float:
+    """Energy in Z, beside what is fitted (R, k), of an ordinary walk of the phase, at a signal of unit power."""
+    apart = -(-len(x) // STEPS)
+    n = np.arange(len(x))
+    steps = directions.conj().T @ np.where(n[:, None] >= n[::apart], x[:, None], 0)
+    basis = orthonormal(fitted, 1e-7)
+    left = np.linalg.norm(steps - basis @ (basis.conj().T @ steps)) ** 2
+    return float(2 * np.pi * waveform.linewidth_hz / waveform.sample_rate_hz * apart * left)
 
 
 def _joined(found: Iterable[_Solved]) -> _Solved:

@@ -2,7 +2,8 @@
 
 Three statistics; the smallest of their chances counts, three times (Bonferroni):
 
-- misfit: what the flaws leave in the directions Z, over the noise beside them (an F statistic, `Measurement`);
+- misfit: what the flaws leave in the directions Z, over the noise beside them and what an ordinary walk of the phase
+  adds (an F statistic, `Measurement`);
 - phase: coefficients φ_k of j P_k(t) x, k = 2, 3, P_k Legendre's polynomials over the frame. A phase that walks with
   linewidth β has coefficients of a known covariance Σ(β). With C that of their error,
 
@@ -16,8 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,17 +28,33 @@ from scipy.stats import chi2
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.threads import in_threads
-from pisa_capc.signal.measurement.estimator import BLOCK, OFFSET, FlawEstimator, Measurement
+from pisa_capc.signal.measurement.estimator import BLOCK, OFFSET, STEPS, FlawEstimator
+from pisa_capc.signal.measurement.rebuilt import RebuiltEstimator
 from pisa_capc.signal.waveforms import Waveform
 
 ORDERS = (2, 3)  # a channel takes up order 0, the carrier offset order 1
-STEPS = 512  # of a walk, at most, that its spectrum is computed by
 LARGEST = 512  # samples of a frame up to which whole blocks are taken
 LINES = 2  # of the spectrum for each sample
+SUSPECTED = 0.01  # chance below which what is left is no accident
 SEEN = 0.3  # of a line's energy that is outside of [Q Z], at least
 
 Complex = NDArray[np.complexfloating[Any, Any]]
 Real = NDArray[np.floating[Any]]
+
+
+class ChanceOf(Protocol):
+    """As `GoodnessOfFit.chance`."""
+
+    def __call__(
+        self, iq: Complex, mask: NDArray[np.bool_] | None = None, sender: NDArray[np.int64] | None = None
+    ) -> Real: ...
+
+
+def fit_test(estimator: FlawEstimator) -> ChanceOf:
+    """The test of frames that an estimator measures; of those measured against bits of their own, the misfit alone."""
+    if isinstance(estimator, RebuiltEstimator):
+        return lambda iq, mask=None, sender=None: estimator.measure(iq, mask, sender).suspicion
+    return GoodnessOfFit(estimator.waveform, estimator.samples).chance
 
 
 class GoodnessOfFit:
@@ -51,24 +67,16 @@ class GoodnessOfFit:
                 own = FlawEstimator(waveform, samples, beside={f"phase {order}": _turning(order) for order in ORDERS})
         self.estimator = own
         self._orders = [order for order in ORDERS if f"phase {order}" in own.flaws]
-        step = (
-            2 * np.pi * waveform.linewidth_hz / waveform.sample_rate_hz
-        )  # variance of the phase from sample to sample
+        step = 2 * np.pi * waveform.linewidth_hz / waveform.sample_rate_hz  # variance of the phase, sample to sample
         self._walk = step * walk(own.samples, self._orders)
         self._project = own.constants()["project"]
         lines = LINES * own.samples
         self._lines = torch.fft.fft(self._project.conj().T, n=lines) / own.samples**0.5  # (r + R, lines)
         free = 1 - self._lines.abs().square().sum(0)
         self._seen, self._free = free > SEEN, free[free > SEEN]
-        apart = -(-own.samples // STEPS)
         x, n = torch.from_numpy(waveform.preamble()[: own.samples]).to(self._project.dtype), torch.arange(own.samples)
+        apart = -(-own.samples // STEPS)
         walks = torch.where(n[:, None] >= n[::apart], x[:, None], 0)
-        inside = (self._project.T @ walks)[own.rank :]
-        t = torch.linspace(-1, 1, own.samples)
-        slow = x[:, None] * t[:, None] ** torch.arange(max(self._orders, default=1) + 1)
-        fitted = torch.linalg.qr((self._project.T @ slow)[own.rank :])[0]
-        left = (inside - fitted @ (fitted.mH @ inside)).abs().square().sum()
-        self._ordinary_misfit = apart * step * float(left)  # in Z, at a signal of unit power
         beyond = torch.fft.fft(walks, n=lines, dim=0) / own.samples**0.5 - self._lines.T @ (self._project.T @ walks)
         self._ordinary = apart * step * beyond.abs().square().sum(1)[self._seen]  # of a line, at a signal of unit power
 
@@ -86,13 +94,8 @@ class GoodnessOfFit:
         lines = np.concatenate(
             list(in_threads(lambda own: self._spectrum(iq[own], turned[own], there[own], power[own]), rows))
         )
-        each = np.stack([self._misfit(found, power), self._phase(found.value, found.covariance), lines])
+        each = np.stack([found.suspicion, self._phase(found.value, found.covariance), lines])
         return np.asarray(np.where(found.measured, np.minimum(1, len(each) * each.min(axis=0)), np.nan))
-
-    def _misfit(self, found: Measurement, signal: Real) -> Real:
-        """That of the measurement, where an ordinary walk of the phase is no misfit."""
-        walked = np.nansum(signal / found.noise, axis=1) * self._ordinary_misfit
-        return replace(found, misfit=found.misfit / (1 + walked / found.freedom[:, 0])).suspicion
 
     def _phase(self, value: Complex, covariance: Complex) -> Real:
         own = [self.estimator.flaws.index(f"phase {order}") for order in self._orders]
@@ -113,11 +116,19 @@ class GoodnessOfFit:
         inside = y @ self._project
         left = torch.fft.fft(y, n=LINES * len(n)) / len(n) ** 0.5 - inside @ self._lines
         energy = y.abs().square().sum(-1) - inside.abs().square().sum(-1)
-        noise = energy.clamp_min(1e-12) / (len(n) - inside.shape[-1])
-        expected = noise[..., None] * self._free + torch.from_numpy(signal)[..., None] * self._ordinary
-        power = left[..., self._seen].abs().square() / expected
-        highest = (power * torch.from_numpy(there)[..., None]).sum(1).amax(-1).double().numpy()
-        return np.asarray(np.minimum(1, len(self._free) * gammaincc(np.maximum(there.sum(axis=1), 1), highest)))
+        noise = (energy.clamp_min(1e-12) / (len(n) - inside.shape[-1]))[..., None] * self._free
+        walked = torch.from_numpy(signal)[..., None] * self._ordinary
+        power = left[..., self._seen].abs().square() / (noise + walked)
+        antennas = torch.from_numpy(there.sum(axis=1)).clamp_min(1)[:, None]
+        total = (power * torch.from_numpy(there)[..., None]).sum(1)
+        # Of each antenna the noise is its own, the walk common to all: variance Σ_ab |cov|² with unit variances.
+        part = torch.where(torch.from_numpy(there)[..., None], walked / (noise + walked), 0)
+        variance = antennas + part.sum(1) ** 2 - part.square().sum(1)
+        place = ((total - antennas) / variance.sqrt()).argmax(-1, keepdim=True)
+        highest, variance = (each.gather(1, place)[:, 0].double().numpy() for each in (total, variance))
+        count = antennas[:, 0].numpy()
+        chance = gammaincc(count**2 / variance, highest * count / variance)
+        return np.asarray(np.minimum(1, len(self._free) * chance))
 
 
 def walk(samples: int, orders: list[int]) -> Real:

@@ -15,14 +15,13 @@ from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.store.dataset import TIME
 from pisa_capc.signal.measurement.cards import Card, device_mean
 from pisa_capc.signal.measurement.estimator import OFFSET, FlawEstimator, Measurement
-from pisa_capc.signal.measurement.fit import GoodnessOfFit
+from pisa_capc.signal.measurement.fit import SUSPECTED, fit_test
 from pisa_capc.signal.measurement.flaws import FLAWS
 from pisa_capc.signal.measurement.quantities import WIDE, around, json_number, offset_quantities, quantities
-from pisa_capc.signal.measurement.rebuilt import RebuiltEstimator, estimator_of
+from pisa_capc.signal.measurement.rebuilt import estimator_of
 from pisa_capc.signal.measurement.whole import Whole, behind, with_data
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
-SUSPECTED = 0.01  # chance below which a frame's misfit is no accident
 FAINT_DB = -30.0  # the lowest SNR that is told
 HEARD_DB = 6.0  # SNR of a channel's estimate: with less its noise, which is not in the bars, is no small part of it
 AT_ONCE = 2**28  # bytes of frames in memory
@@ -215,12 +214,11 @@ def _in_pieces(
     most = max(1, AT_ONCE // (8 * frames.antennas * frames.samples))
     begins = np.searchsorted(group[order], group[order])  # of each frame's group
     parts, chances = list[Measurement](), list[Real]()
-    # Frames that are each measured against bits of their own are judged by the misfit alone.
-    fit = None if isinstance(estimator, RebuiltEstimator) else GoodnessOfFit(estimator.waveform, estimator.samples)
+    fit = fit_test(estimator)
     for piece in np.split(order, np.flatnonzero(np.diff(begins // most)) + 1):
         iq = frames.select(piece).iq
         parts.append(estimator.measure(iq, sender=group[piece]))
-        chances.append(parts[-1].suspicion if fit is None else fit.chance(iq, sender=group[piece]))
+        chances.append(fit(iq, sender=group[piece]))
     joined = {
         field.name: np.concatenate([getattr(part, field.name) for part in parts])
         for field in fields(Measurement)

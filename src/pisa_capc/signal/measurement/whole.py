@@ -6,8 +6,16 @@ orthonormal basis of the delayed copies X = QR, q = Qᴴy, r = y − Qq and M_j 
 
     c_j = Σ (M_j q)ᴴ r / s²,    G_jk = Σ (M_j q)ᴴ (M_k q) / s²,    D_jk = Σ tr M_jᴴ M_k
 
-over blocks and antennas. The noise of q is in G, by D on average, and not in c, so θ̂ = (G − D)⁻¹ c, with an error of
-covariance (G − D)⁻¹ G (G − D)⁻¹. s² is what a block has left behind θ̂, in a few rounds.
+over blocks and antennas. The noise of q is in G, by D on average, and not in c, so θ̂ = (G − D)⁻¹ c. s² is what a block
+has left behind θ̂, in a few rounds.
+
+The phase of an oscillator walks, by a tenth of a radian in a block and on all antennas alike: of r, j φ(t) y is taken
+off, φ a polynomial of each block. What is left of it is no white noise. So the bars go by what the frame itself shows:
+with g_p the part of c − G θ̂ that PIECES of each block add to it, on all antennas together, P of them in all,
+
+    Cov θ̂ = (G − D)⁻¹ P/(P − J) Σ_p g_p g_pᴴ (G − D)⁻¹      (White, Econometrica 48(4), 1980)
+
+which is (G − D)⁻¹ G (G − D)⁻¹ on average where noise is white.
 
 Data differ from frame to frame, so what a filter leaves of them is noise here: it widens the bars and moves nothing.
 The preamble is the same in each frame, and there it moves θ̂; so the two are not averaged.
@@ -23,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import Legendre
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
@@ -35,6 +44,8 @@ MOST = 2**15  # samples of a frame that are used
 AMPLIFIER = (2, 4, 6)  # powers of |x| that are set aside
 ROUNDS = 3
 LEAST = 8  # samples of a block for each tap
+WALKS = (1, 2, 3)  # orders of a phase in a block, which walks
+PIECES = 16  # of a block, whose errors are taken to be independent
 TOLD = 0.5  # part of G, in every direction, that is more than the noise of the channel
 
 Complex = NDArray[np.complexfloating[Any, Any]]
@@ -93,7 +104,7 @@ def behind(waveform: Waveform, frame: Whole, flaws: Sequence[str]) -> Behind | N
     onto = np.stack([shape @ np.linalg.inv(r_of) for shape in shapes], axis=1)  # (blocks, J, size, taps)
     y = np.moveaxis(cut(frame.iq[there].astype(np.complex128)), 0, 2)  # (blocks, size, A)
     q = q_of.conj().swapaxes(1, 2) @ y
-    left = y - q_of @ q
+    left = _steady(y - q_of @ q, q_of @ q)
     model = onto @ q[:, None]  # (blocks, J, size, A)
     pairs = np.einsum("bjna,bkna->bajk", model.conj(), model)
     match = np.einsum("bjna,bna->baj", model.conj(), left)
@@ -110,7 +121,10 @@ def behind(waveform: Waveform, frame: Whole, flaws: Sequence[str]) -> Behind | N
             return None
         value = np.linalg.solve(signal, np.einsum("ba,baj->j", weight, match))
     inverse = np.linalg.inv(signal)
-    covariance = inverse @ information @ inverse
+    score = np.einsum("ba,bjna,bna->bnj", weight, model.conj(), left - np.einsum("j,bjna->bna", value, model))
+    parts = score[:, : size // PIECES * PIECES].reshape(blocks * PIECES, -1, len(shapes)).sum(axis=1)
+    scatter = parts.T @ parts.conj() * (len(parts) / (len(parts) - len(shapes)))
+    covariance = inverse @ scatter @ inverse
     count = len(own)
     snr_db = 10 * np.log10(np.mean(np.maximum((np.abs(q) ** 2).sum(axis=1) * weight, taps) - taps) / size)
     return Behind(own, value[:count], covariance[:count, :count], blocks * size, float(snr_db))
@@ -125,6 +139,17 @@ def with_data(preamble: Measurement, data: Mapping[int, Behind]) -> Measurement:
         covariance[row, own], covariance[row][:, own] = 0, 0
         covariance[row][np.ix_(own, own)] = each.covariance
     return replace(preamble, value=value, covariance=covariance)
+
+
+def _steady(left: Complex, heard: Complex) -> Complex:
+    """What is left (blocks, n, A) without j φ(t) of what is heard, φ a polynomial of each block on all antennas."""
+    t = np.linspace(-1, 1, left.shape[1])[:, None]
+    turned = np.stack([1j * Legendre.basis(order)(t) * heard for order in WALKS], axis=1)
+    weight = 1 / np.maximum((np.abs(left) ** 2).sum(axis=1), np.finfo(float).tiny)
+    pairs = np.einsum("ba,bjna,bkna->bjk", weight, turned.conj(), turned).real
+    match = np.einsum("ba,bjna,bna->bj", weight, turned.conj(), left).real
+    phase = np.linalg.solve(pairs, match[..., None])[..., 0]
+    return np.asarray(left - np.einsum("bj,bjna->bna", phase, turned))
 
 
 def _beyond(copies: Complex, basis: Complex) -> Complex:
