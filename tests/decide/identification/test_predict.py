@@ -27,7 +27,7 @@ from tests.decide.identification.test_commands import PLAIN, room, run  # noqa: 
 from tests.problems import small_frames, tones, write_small
 from tests.signal.formats.csi_files import intel_record, whole
 
-COLUMNS = ("device", "like", "probability", "unknown", "unknown_score", "p_value", "evidence", "reason")
+COLUMNS = ("device", "like", "probability", "unknown", "unknown_score", "p_value", "evidence", "fit", "reason")
 
 
 @pytest.fixture(scope="module")

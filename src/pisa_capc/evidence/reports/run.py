@@ -27,6 +27,8 @@ from pisa_capc.evidence.figures.style import Picture
 from pisa_capc.evidence.reports.page import Page, score_tables
 from pisa_capc.signal.measurement.quantities import WIDE, around
 
+NORMAL = 1.4826  # standard deviations that a median distance from the median is one of
+
 
 def report_of_runs(
     subjects: Sequence[Subject], dataset: Path, kinds: Sequence[str] = USUAL, points: int = POINTS, note: str = ""
@@ -116,7 +118,9 @@ def _hardware(page: Page, main: Inference) -> None:
         own = explainer.measured(scores.embedding[mine], error)
         cfo_hz = "–"
         if scores.cfo_hz is not None and mine.any():
-            cfo_hz = around("", "", float(scores.cfo_hz[mine].mean()), WIDE * float(scores.cfo_hz[mine].std())).number
+            middle = float(np.median(scores.cfo_hz[mine]))
+            off = float(np.median(np.abs(scores.cfo_hz[mine] - middle)))  # a wrong decision has a CFO of its own
+            cfo_hz = around("", "", middle, WIDE * NORMAL * off).number
         rows.append(
             [name, f"{mine.sum():,}", *(own[one].number if own else "–" for one in explainer.quantities), cfo_hz]
         )

@@ -208,7 +208,7 @@ class FlawEstimator:
         self._information = _as_weights(products.transpose(2, 0, 1).reshape(self.rank, -1))
         self._correlation = _as_weights(onto.conj().transpose(1, 0, 2).reshape(self.others, -1))
         self._invert = _as_weights(solve.T)
-        moved = _moving(copies, basis, directions) if length > waveform.block else np.zeros((self.others, 0))
+        moved = _moving(copies, basis, directions) if length > waveform.block else np.zeros((self.others, 0), complex)
         self.moving = moved.shape[1]  # dimensions of Z that a channel adds to by moving
         fitted = np.concatenate([moved, (onto @ (basis.conj().T @ x[lead : lead + length])).T], axis=1)
         self._onto, self._moved = _as_weights(onto), _as_weights(moved)

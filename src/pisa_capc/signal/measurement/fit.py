@@ -125,9 +125,9 @@ class GoodnessOfFit:
         part = torch.where(torch.from_numpy(there)[..., None], walked / (noise + walked), 0)
         variance = antennas + part.sum(1) ** 2 - part.square().sum(1)
         place = ((total - antennas) / variance.sqrt()).argmax(-1, keepdim=True)
-        highest, variance = (each.gather(1, place)[:, 0].double().numpy() for each in (total, variance))
+        highest, spread = (each.gather(1, place)[:, 0].double().numpy() for each in (total, variance))
         count = antennas[:, 0].numpy()
-        chance = gammaincc(count**2 / variance, highest * count / variance)
+        chance = gammaincc(count**2 / spread, highest * count / spread)
         return np.asarray(np.minimum(1, len(self._free) * chance))
 
 
