@@ -197,7 +197,7 @@ def clean_frames(scene: str, seed: int, scale: float) -> float:
 
 
 def tried(step: Step, seed: int) -> dict[str, float]:
-    """Learnt in all places but the last, asked there. wrong: of all frames; and those of them that nothing was said about."""
+    """Learnt in all places but the last, asked there. wrong: of all frames; and of those nothing was said about."""
     iq, device, place = frames_of(step, seed)
     found = FlawEstimator(WAVEFORMS[WAVEFORM], SAMPLES).measure(iq)
     value, own = found.features()
