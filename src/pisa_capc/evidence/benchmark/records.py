@@ -25,6 +25,7 @@ from pisa_capc.evidence.benchmark.plan import Conditions, PlannedRun, digest, di
 from pisa_capc.evidence.benchmark.protocols import Direction
 
 ROUNDING = 1e-6  # of the last digits, which another processor may give
+SAME = 1e-5  # Macro-F1 that two records of one training may be apart: some keep five digits
 
 
 def check_record(record: Record) -> None:
@@ -135,7 +136,7 @@ class Record:
     def beside(self, others: Sequence[Record]) -> Record:
         """The record beside others of the same training, which it names where one differs."""
         found = tuple(record.direct_f1 for record in others)
-        return replace(self, repeats=found) if any(abs(f1 - self.direct_f1) > ROUNDING for f1 in found) else self
+        return replace(self, repeats=found) if any(abs(f1 - self.direct_f1) > SAME for f1 in found) else self
 
     @property
     def seeds(self) -> tuple[int, int]:
