@@ -77,7 +77,8 @@ bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$* $(ARGS)
 
 study-real: $(STAMP)
-	$(BIN)/python -m studies.real --data "$(DATA)" $(ARGS)
+	$(BIN)/python -m studies.real --data "$(DATA)" --out results/studies/real.json $(ARGS)
+	$(BIN)/python -m pages.results
 
 study-%: $(STAMP)
 	$(BIN)/python -m studies.$* $(ARGS)

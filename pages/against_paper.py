@@ -123,7 +123,7 @@ def section(name: str, folder: Path) -> str:
         )
         parts.append(f"{listed} of the paper is not of this protocol: see the tables of all encoders.\n")
     if protocol.search:
-        parts.append(_chosen(protocol.search, folder / f"{name}-search.json"))
+        parts.append(chosen(protocol.search, folder / f"{name}-search.json"))
     return "\n".join([*parts, f"Command: `{command}`; `pisa bench tables {name}` has the paired intervals.\n"])
 
 
@@ -277,7 +277,7 @@ def _order(protocol: Protocol) -> Callable[[Row], tuple[int, ...]]:
     return position
 
 
-def _chosen(search: Search, path: Path) -> str:
+def chosen(search: Search, path: Path) -> str:
     """Which hyperparameters were searched, and what was chosen."""
     if not path.is_file():
         return "Hyperparameters: no search is recorded; those without a published value are the code's defaults.\n"
@@ -292,8 +292,10 @@ def _chosen(search: Search, path: Path) -> str:
     absent = ", ".join(stage_name(method, DIRECT) for method in search.grid if method not in record["methods"])
     table += f"\n\nNo search is recorded for {absent}: the value is the code's default." if absent else ""
     table += _edges(search, record["methods"]) + _collapsed(path.with_suffix(""))
+    seeds = len(record.get("seeds", [record.get("seed")]))  # earlier records have one
+    each = "one seed" if seeds == 1 else f"{seeds} seeds"
     return f"""Hyperparameters without a published value were chosen by leaving out one source environment at a time,
-{record["epochs"]} epochs and one seed each, with {record["domains"]} as domains, on the set that the protocol names
+{record["epochs"]} epochs and {each} each, with {record["domains"]} as domains, on the set that the protocol names
 (record `results/records/{path.name}`); other sets take the same values. Where all points are near chance the choice
 says little:
 

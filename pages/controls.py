@@ -169,4 +169,4 @@ def finding() -> str:
     return f"""- With a Transformer, what PISA gains over Single is one encoder for all antennas: a control has it, and
   neither attention, geometry nor PISA's objective. With a CNN these add much (Single, control, PISA:
   {parts};
-  [control](place.md#one-encoder-for-all-antennas))."""
+  [`records/controls-place`](place.md#one-encoder-for-all-antennas))."""

@@ -138,7 +138,7 @@ The data stays in its repositories:
 ```
 git clone https://github.com/YanDawei101/WiFi_device_fingerprint
 git clone https://github.com/TUDA-wise/RF-Veil
-make study-real DATA=FOLDER ARGS="--out results/studies/real.json"
+make study-real DATA=FOLDER
 ```
 
 `studies/real.py` says which files of them FOLDER holds. Intel: three antennas and 30 subcarriers, four devices, five
@@ -193,7 +193,7 @@ def finding() -> str:
         for name, title in SETS.items()
     )
     return f"""- On channel state of real cards, from one place to all others
-  ({scores}; [real cards](real.md)).
+  ({scores}; [`studies/real.json`](real.md)).
 """
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.report import read
+from benchmarks.report import RESULTS, read
 
 from pages.against_paper import difference
 from pages.against_paper import markdown_table as table
 from pages.sides import PLACES, SHARED, recorded
 from pages.verdicts import NEAR_CHANCE
+from pisa_capc.data.protocol import DIRECT
 from pisa_capc.evidence.benchmark.records import Record
 from pisa_capc.evidence.benchmark.render import cell_text
-from pisa_capc.evidence.benchmark.results import mean, paired_difference
+from pisa_capc.evidence.benchmark.results import COLLAPSED, mean, paired_difference
 from pisa_capc.evidence.benchmark.tables import stage_name
 from pisa_capc.model.encoders import encoder_title
 
@@ -81,11 +82,159 @@ to learn too. Source validation Macro-F1:
 
 {table(headings, rows)}
 
-Where devices share a channel more runs fail, and none of these was repeated: {shared}.
-On LoRa the cause is [the phase](place.md#why-networks-miss-the-devices-on-lora).
+Where devices share a channel more runs fail: {shared}.
+On LoRa the cause is [the phase](place.md#why-networks-miss-the-devices-on-lora); one of these was
+[repeated many times](#what-repeats-and-what-decides-whether-a-run-learns).
 
 Command: `python -m studies.replicate PROTOCOL --data DIR --only …`, one call for each row
 """
+
+
+REPEATS = "studies/repeats.json"
+TRAINED = {  # condition of `studies.repeats`: what it says for people
+    "nine": "nine runs in one stack",
+    "nine, reversed": "the nine in reverse order",
+    "alone": "alone",
+    "nine, float32": "nine runs, float32",
+    "alone, float32": "alone, float32",
+    "nine, kernels by timing": "nine runs, the compiler times kernels",
+    "copies": "the same run nine times",
+    "copies, nudged": "the same, eight starts moved by one rounding step",
+    "copies, nudged, float32": "the same in float32",
+}
+ORIGIN = ("lora-place", "component-ablation", "calibration-ablation", "baselines-place", "baselines-schedules")
+
+
+class Repeats:
+    """The rows of `studies.repeats`, and what they say to each other."""
+
+    def __init__(self) -> None:
+        self.record = read(REPEATS)
+        rows = self.record["rows"]
+        self.epochs = min(row["epochs"] for row in rows if row["device"] == "cuda")
+        self.rows = {(row["condition"]["name"], row["time"]): row for row in rows if row["epochs"] == self.epochs}
+        [self.long] = [row for row in rows if row["epochs"] > self.epochs]
+        self.cpu = [row for row in rows if row["device"] == "cpu"]
+        best = max(f1 for row in rows for epoch in row["validation F1"] for f1 in epoch)
+        self.least = COLLAPSED * best  # source validation of a run that has learnt
+
+    def learnt(self, row: dict[str, Any]) -> int:
+        return sum(max(own) >= self.least for own in zip(*row["validation F1"], strict=True))
+
+    @staticmethod
+    def alike(one: dict[str, Any], other: dict[str, Any]) -> tuple[int, int]:
+        """How many runs that both have are the same bits after the last step that both name, of how many; copies of a
+        run count once."""
+        step = str(max(map(int, one["hashes"].keys() & other["hashes"].keys())))
+        first, second = (dict(zip(row["runs"], row["hashes"][step], strict=True)) for row in (one, other))
+        both = first.keys() & second.keys()
+        return sum(first[run] == second[run] for run in both), len(both)
+
+    def again(self, name: str) -> str:
+        """What two processes have in common."""
+        if (name, 1) not in self.rows:
+            return "–"
+        same, of = self.alike(self.rows[name, 0], self.rows[name, 1])
+        return f"{same} of {of}"
+
+
+def repeats() -> str:
+    """What decides whether PISA with a Transformer learns on LoRa, and what of it repeats."""
+    if not (RESULTS / REPEATS).is_file():
+        return ""
+    found = Repeats()
+    rows = [
+        [title, found.again(name), ", ".join(_share(found, row) for (own, _), row in found.rows.items() if own == name)]
+        for name, title in TRAINED.items()
+    ]
+    order, alone, alone32 = (
+        found.alike(found.rows[one, 0], found.rows[other, 0])
+        for one, other in (("nine", "nine, reversed"), ("nine", "alone"), ("nine, float32", "alone, float32"))
+    )
+    copies = set(_last(found.rows["copies", 0]))
+    records = [[name, *_nine(name)] for name in ORIGIN]
+    cpu, again = sorted(found.cpu, key=lambda row: -int(row["epochs"]))
+    return f"""## What repeats, and what decides whether a run learns
+
+PISA with a Transformer on LoRa was trained by {len(ORIGIN)} protocols with the same settings, frames and seeds. Nine
+runs each, direct Macro-F1 in E1, and the run with seeds (2026, 2026):
+
+{table(["records", "E1", "run (2026, 2026)"], records)}
+
+A study trains that run under conditions that differ in one thing, {found.epochs} epochs each. Every training has a
+process and compiled kernels of its own; after some steps the parameters are compared bit by bit. A run has learnt where
+its source validation reached {found.least:.2f}:
+
+{table(["trained", "equal bits in two processes", "learnt, of each process"], rows)}
+
+- **It repeats**: the same stack gives the same bits in two processes, in both precisions.
+- **Order and company do not matter, the size of the stack does**: {order[0]} of {order[1]} runs have the same bits in
+  the reverse order, and {"all nine copies of a run are one" if len(copies) == 1 else "copies of a run differ"}. Alone,
+  a run has other bits than in a stack of nine ({alone[0]} of {alone[1]} equal in bfloat16, {alone32[0]} of
+  {alone32[1]} in float32), from the first step on: other sizes are summed in another order.
+- **The records differ because of the compiler**: until 18 November 2026 it could choose kernels by timing them, and
+  their sums depend on the choice. Put back, it gives other bits in {_not(found.again("nine, kernels by timing"))}
+  runs. Since then kernels are chosen by rule. This changed bits without a new revision in the records; the first four
+  protocols above are from before.
+- **A rounding step decides**: of eight starts that differ from the first by one rounding step,
+  {_moved(found, "copies, nudged")} learnt in bfloat16 and {_moved(found, "copies, nudged, float32")} in float32. So a
+  mean of nine such runs says how often they learn, not how well; tables give the median and the share of collapsed
+  runs.
+- **More epochs do not help**: after {found.long["epochs"]} epochs {found.learnt(found.long)} of
+  {len(found.long["runs"])} have learnt, as after {found.epochs}.
+- On a CPU, float32, alone: {"equal" if Repeats.alike(cpu, again)[0] else "other"} bits in two processes after
+  {again["epochs"]} epoch; {found.learnt(cpu)} of {len(cpu["runs"])} learnt in {cpu["epochs"]}.
+
+Open: why so few starts learn. [On aligned frames](place.md#why-networks-miss-the-devices-on-lora) all do.
+
+Command: `make study-repeats ARGS="--data lora --rows rows.jsonl --out results/{REPEATS}"`, with `--epochs 60 --only
+nine` for the longer one; record: `results/{REPEATS}`.
+"""
+
+
+def finding() -> str:
+    """What repeats, as findings."""
+    found = Repeats()
+    means = ", ".join(_nine(name)[0].split(" ±")[0] for name in ORIGIN)
+    where = f"[`{REPEATS}`](tables.md#what-repeats-and-what-decides-whether-a-run-learns)"
+    return f"""**What repeats**
+
+- The same stack of runs gives the same bits in every process since kernels are chosen by rule; before, none of nine
+  runs did ({where}).
+- PISA with a Transformer on LoRa learns or never does by a rounding step of its start: of eight starts one step apart
+  {_moved(found, "copies, nudged")} learnt ({where}). Its means in five protocols ({means};
+  `records/lora-place` and others) say how often it learns, not how well."""
+
+
+def _last(row: dict[str, Any]) -> list[str]:
+    """The names of the parameters that each run ends with."""
+    hashes: dict[str, list[str]] = row["hashes"]
+    return hashes[str(max(map(int, hashes)))]
+
+
+def _share(found: Repeats, row: dict[str, Any]) -> str:
+    return f"{found.learnt(row)} of {len(row['runs'])}"
+
+
+def _not(equal: str) -> str:
+    """'all 9' of '0 of 9' that are equal."""
+    same, of = (int(part) for part in equal.split(" of "))
+    return f"all {of}" if same == 0 else f"{of - same} of {of}"
+
+
+def _moved(found: Repeats, name: str) -> str:
+    """How many of the copies but the first, which is not moved, have learnt."""
+    row = found.rows[name, 0]
+    own = [max(values) for values in zip(*row["validation F1"], strict=True)][1:]
+    return f"{sum(f1 >= found.least for f1 in own)} of {len(own)}"
+
+
+def _nine(protocol: str) -> list[str]:
+    """Mean, median and share of collapsed runs of PISA with a Transformer on LoRa; and one run."""
+    results = recorded(protocol)
+    [key] = [k for k in results.runs if (*k[:5],) == ("lora", "E2,E3 → E1", "pisa", "full", "transformer")]
+    f1 = results.f1(key, DIRECT)
+    return [cell_text(results.mean(key, f1)), f"{f1[2026, 2026]:.3f}"]
 
 
 def _unlearnt(protocols: Sequence[str], sets: Mapping[str, str]) -> str:

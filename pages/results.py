@@ -97,60 +97,64 @@ deviation of nine runs. `pisa bench run wifi-place`; records in `results/records
 
 ## Findings
 
-Models are trained in E2 and E3 and scored in E1 unless a line names another direction. Scores are Macro-F1.
+Models are trained in E2 and E3 and scored in E1 unless a line names another direction. Scores are Macro-F1. A link has
+the name of the record in `results/` that a sentence is made from, and leads to the page that shows it.
 
 **Closed form**
 
 - Measured flaws identify ten devices nearly as well as a receiver that knows the hardware
-  ({_closed("wifi")}; [closed form](closed-form.md)).
+  ({_closed("wifi")}; [`studies/closed-form.json`, `studies/limit-wifi.json`](closed-form.md)).
 {real.finding()}
 **The paper's claims**
 
 - Single < PISA < PISA-CAPC holds for all seven encoders on both waveforms, with channels of each device and with shared
   channels. One of the 56 steps is undecided: PISA over Single, Transformer on `lora-place`
-  ([tables](tables.md), [shared channels](place.md)).
+  ([`records/*-sim`](tables.md), [`records/*-place`](place.md)).
 - The order does not hold in every direction: it does in {sum(ordered.values())} of {len(ordered)} rows;
-  {broken} ([other directions](place.md#complementary-directions-channel-of-the-place)).
+  {broken} ([`records/complementary-place`](place.md#complementary-directions-channel-of-the-place)).
 - Single falls further than in the paper: at most {single:.3f} where each device has a channel of its own
-  ([tables](tables.md)).
+  ([`records/*-sim`](tables.md)).
 - The topology pathway is what transfers. The contextual pathway alone is at chance: {parts("contextual-only")}
-  ([ablation](tables.md#component-ablation)). On LoRa it hardly learns its source, and in some runs
+  ([`records/component-ablation`](tables.md#component-ablation)). On LoRa it hardly learns its source, and in some runs
   [not at all](tables.md#runs-that-did-not-learn).
 - The array's geometry has no decided effect: without the topology prior, or without token refinement, the interval of
-  the change holds zero on all four sets ([ablation](tables.md#component-ablation)).
+  the change holds zero on all four sets ([`records/component-ablation`](tables.md#component-ablation)).
 {controls.finding()}
 - The topology consistency is worth {consistency:.3f} on LoRa with channels of each device, and is undecided on the
-  other three sets ([ablation](tables.md#component-ablation)).
+  other three sets ([`records/component-ablation`](tables.md#component-ablation)).
 - The CFO dynamics cost more than they bring where each device has a channel of its own: {parts("pisa")} with them,
   {parts("no-cfo-dynamics")} without. With shared channels the change is undecided: {shared("pisa")} with,
   {shared("no-cfo-dynamics")} without; on LoRa some runs of either never learn
-  ([ablation](tables.md#component-ablation)). In the paper every part helps.
+  ([`records/component-ablation`](tables.md#component-ablation)). In the paper every part helps.
 - So does the contextual pathway on LoRa with channels of each device: {lora["pisa"]:.3f} with it,
-  {lora["topology-only"]:.3f} without ([ablation](tables.md#component-ablation)).
+  {lora["topology-only"]:.3f} without ([`records/component-ablation`](tables.md#component-ablation)).
+
+{rechecks.finding()}
 
 **Other methods**
 
 - Where each device has a channel of its own, every method without an equaliser, PISA aside, is near chance (at most
-  {rest:.3f}), so their ranking is meaningless ([baselines](tables.md#external-baselines)).
+  {rest:.3f}), so their ranking is meaningless ([`records/external-baselines`](tables.md#external-baselines)).
 - EADA's gain is its equaliser: Single with the same equaliser, without the critic, scores
   {each(methods, "equalised")}; EADA scores {each(methods, "eada")}, PISA {each(methods, "pisa")}
-  ([baselines](tables.md#external-baselines)).
+  ([`records/external-baselines`](tables.md#external-baselines)).
 - PISA on equalised frames has the highest mean of all networks: {each(methods, "pisa-equalised")}, and after U-CAPC
-  {each(after, "pisa-equalised")} ([baselines](tables.md#external-baselines)).
+  {each(after, "pisa-equalised")} ([`records/external-baselines`](tables.md#external-baselines)).
 {shared_channel.finding()}
 
 **Calibration**
 
 - U-CAPC has stronger peers where captures are balanced ({peers}; mean over all PISA models;
-  [calibration](calibration.md)).
+  [`records/calibration-study`](calibration.md)).
 - Over all kinds of deployment the best mean is that of {leaders}; under the guard it is {guarded}
-  ([calibration](calibration.md#where-calibration-helps-and-where-it-harms)).
+  ([`records/calibration-study`](calibration.md#where-calibration-helps-and-where-it-harms)).
 - Careful gains as much as U-CAPC under a guard, which costs further trainings
-  ([careful or the guard](calibration.md#careful-or-the-guard)).
+  ([`studies/guard-trained.json`](calibration.md#careful-or-the-guard)).
 - In captures of one or two devices the guard costs an encoder at most {beyond["safe"]:.3f}; U-CAPC as published costs
-  {beyond["paper"]:.3f} ([calibration](calibration.md)).
+  {beyond["paper"]:.3f} ([`records/calibration-study`](calibration.md)).
 - An attacker's far point in a tenth of a capture changes U-CAPC as published by {poison.far("ucapc"):+.3f} and careful,
-  which finds such captures, by {poison.far("careful"):+.3f} ([poison](calibration.md#poisoned-captures)).
+  which finds such captures, by {poison.far("careful"):+.3f}
+  ([`studies/poison.json`](calibration.md#poisoned-captures)).
 
 ## What limits these findings
 
@@ -158,8 +162,8 @@ Models are trained in E2 and E3 and scored in E1 unless a line names another dir
   validation frames alike (this is the published split), so the channel itself names it. Source validation says little
   about the target, selection by it rewards the shortcut, and nothing in two environments separates the radio from the
   room ([room effects](room.md)). The comparison methods see the antennas stacked, as Single does; PISA encodes them one
-  by one and attends across them. With shared channels the first alone
-  [explains most of PISA's gain](place.md#one-encoder-for-all-antennas); one run of two encoders was made.
+  by one and attends across them. With shared channels and a Transformer the first alone explains PISA's gain; with a
+  CNN it does not ([`records/controls-place`](place.md#one-encoder-for-all-antennas)).
 - **Not chosen blind.** E1 had been looked at before PISA on equalised frames was made, and more than once
   [while careful was](calibration.md#careful-what-suits-a-capture), so their scores in E1 are not those of an untouched
   target. Source validation, which sees no target, also ranks PISA on equalised frames above PISA: {_by_source()}.
@@ -206,7 +210,9 @@ def _by_source() -> str:
                 key.method: statistics.mean(found.source_f1(key).values()) for key in found.runs if key.dataset == place
             }
             pairs.append(f"{title} {own['pisa-equalised']:.3f} against {own['pisa']:.3f}")
-    return f"{', '.join(pairs[:2])} (`external-baselines`),\n  {', '.join(pairs[2:])} (`baselines-place`)"
+    return (
+        f"{', '.join(pairs[:2])} (`records/external-baselines`),\n  {', '.join(pairs[2:])} (`records/baselines-place`)"
+    )
 
 
 def _means(protocol: str, stage: str = "direct") -> dict[tuple[str, str], float]:
@@ -254,6 +260,7 @@ def pages() -> dict[str, list[str]]:
             "# The paper's tables\n",
             *(section(name, RECORDS) for name in published()),
             rechecks.unlearnt(),
+            rechecks.repeats(),
             rechecks.precision(),
         ],
         "closed-form": ["# Closed form\n", closed_form.section()],

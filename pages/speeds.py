@@ -50,14 +50,17 @@ def waiting() -> str:
     """Full-size trainings of many networks that a CPU has no time for, with an estimate from what is recorded."""
     pisa = read("speed/pisa-grid-h200.json")
     cell = pisa["seconds"] / len(pisa["rows"]) / 60  # minutes of nine runs of one encoder, seven at a time
-    noise = "simulate wifi with `propagation: {noise: place}` (`--scene`), `pisa bench run wifi-place --data`"
-    lora = "lora-place with `precision: float32`, `--only method=pisa --only encoder=transformer`, two work folders"
-    chosen = "`pisa bench select baselines-schedules`, put in what it chose, `pisa bench run baselines-schedules`"
+    noise, block = (f"all encoders and `pisa-equalised` in a copy of {name}" for name in ("noise-place", "block-place"))
+    again = "`pisa bench run PROTOCOL --data lora --results NEW`, all protocols with `--only encoder=transformer`"
+    search = "30 epochs and three seeds in the search of a copy of baselines-place"
     rows = {  # what: command, cells of nine runs
-        "DANN with its published ramp, RFFCC with a search of both weights, Wi-Fi and LoRa": (chosen, 16),
-        "Wi-Fi with noise of the place: Single, PISA, PISA on equalised frames": (noise, 21),
-        "Wi-Fi, validation by blocks of time": ("`split: {held_out: block}` in a copy of wifi-place", 21),
-        "PISA with a Transformer on LoRa in float32, twice": (lora, 2),
+        "LoRa (channel of the place) with the Transformer, kernels by rule: the tables' runs are of before": (
+            again,
+            31,
+        ),
+        "Searches of the other six methods at full epochs, three seeds": (search, 36),
+        "Wi-Fi with noise of the place: what noise-place leaves out": (noise, 17),
+        "Wi-Fi, validation by blocks of time: what block-place leaves out": (block, 17),
         "ε from 0.05 to 10 at full size": ("`pisa bench run`, one stage for each ε", 14),
     }
     cells = [[what, how, f"{9 * count}", f"{cell * count:.0f} min"] for what, (how, count) in rows.items()]

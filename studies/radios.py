@@ -1,18 +1,22 @@
-"""Real radios: three Plutos whose waveform is known from a file, and five sensors of one model that are on-off keyed.
+"""Real radios: three Plutos whose waveform is known from a file, five sensors of one model that are on-off keyed, and
+two recordings of Wi-Fi.
 
     git clone https://github.com/IshaChid76/RF-Fingerprinting-of-5G-Cellular-Devices
     git clone https://github.com/JustinHolzer/RFfingerprint
     git clone https://github.com/merbanan/rtl_433_tests
+    git clone https://github.com/jhshi/openofdm
     make study-radios ARGS="--data FOLDER --out results/studies/radios.json"
 
 FOLDER holds `pluto/`, the captures of the first (matlab/5G_SDR_Waveforms/txPluto*_rxPluto0_txfile50_*.mat) with what
-was sent, of the second (modulate_waveform/50_UL_FRC_1Frames_5MHzBW_16QAM.mat); and `sl109h/`, of the third
-(tests/oregon_scientific/sl109h). No network is trained, and nothing is chosen by a score. The last line is one JSON
-object.
+was sent, of the second (modulate_waveform/50_UL_FRC_1Frames_5MHzBW_16QAM.mat); `sl109h/`, of the third
+(tests/oregon_scientific/sl109h); and `openofdm/`, the folder testing_inputs of the fourth. No network is trained, and
+nothing is chosen by a score. The last line is one JSON object.
 
 Plutos: each capture in turn is left out, and the devices are learnt from the others; a frame is a part of a capture.
 Sensors: the earlier half of the recordings is learnt and the later one asked, and the warm ones are learnt and those
 below `COLD_C` asked. A recording that cannot be measured counts as wrong.
+Wi-Fi: how far apart the flaws of groups of frames are, in standard errors of their means: of one radio within a
+recording, of two radios, and of one radio by cable and over the air.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from pisa_capc import load
+from pisa_capc import detect, load, measure, open_recording
+from pisa_capc.core.errors import DataError
 from pisa_capc.core.progress import progress
 from pisa_capc.core.provenance import machine, made
 from pisa_capc.core.randomness import generator
 from pisa_capc.data.store.files import write_text_atomic
 from pisa_capc.model.gaussian import fit_backend
+from pisa_capc.signal.detection.dataset import read_frames
 from pisa_capc.signal.formats import ImportOptions, import_dataset
 from pisa_capc.signal.formats.cuts import open_reference
 from pisa_capc.signal.measurement.keyed import QUANTITIES, KeyedEstimator
@@ -44,6 +50,11 @@ PLUTOS = "txPluto{device}_rxPluto0_txfile50_{capture}.mat"
 FLAWS = ("image", "leakage", "compression")
 ALL = "all"
 COLD_C = 10.0
+OPENOFDM = {  # recording: the file of openofdm, or as it may be kept
+    "cable": ("conducted/dot11a_6mbps_qos_data_e4_90_7e_15_2a_16_e8_de_27_90_6e_42.dat", "conducted-11a-6mbps.cs16"),
+    "air": ("radiated/dot11n_6.5mbps.dat", "radiated-11n-6.5mbps.cs16"),
+}
+ACCESS_POINT = "e8:de:27:90:6e:42"
 DRAWS, SEED = 2000, 2026  # of recordings, for intervals
 
 Real = NDArray[np.float64]
@@ -168,14 +179,79 @@ def heard(data: Path, devices: Sequence[str], device: Numbers, frame: Numbers) -
     return found[:, 0], found[:, 1]
 
 
+def wifi(data: Path, work: Path) -> dict[str, Any]:
+    """Preambles of every frame of both recordings, and how far groups of them are apart."""
+    rows = [row for place, names in OPENOFDM.items() for row in preambles(place, _one_of(data, names), work)]
+
+    def group(place: str, access_point: bool, half: int | None = None) -> list[dict[str, Any]]:
+        own = [row for row in rows if row["recording"] == place and (row["sender"] == ACCESS_POINT) == access_point]
+        middle = len(own) // 2
+        return own if half is None else [own[:middle], own[middle:]][half]
+
+    pairs = {
+        "cable: its data frames and its answers": (group("cable", True), group("cable", False)),
+        "cable: earlier and later data frames": (group("cable", True, 0), group("cable", True, 1)),
+        "air: earlier and later frames": (group("air", True, 0), group("air", True, 1)),
+        "air: its frames and those of others": (group("air", True), group("air", False)),
+        "cable and air": (group("cable", True), group("air", True)),
+    }
+    return {"frames": rows, "pairs": {name: apart(*pair) for name, pair in pairs.items()}}
+
+
+def _one_of(folder: Path, names: Sequence[str]) -> Path:
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(f"{folder}: holds neither {' nor '.join(names)}. Clone https://github.com/jhshi/openofdm.")
+
+
+def preambles(place: str, path: Path, work: Path) -> list[dict[str, Any]]:
+    """Flaws, offset and sender of every frame of a recording; a frame whose sender cannot be read has none."""
+    samples = work / f"{place}.cs16"
+    samples.symlink_to(path.resolve())
+    frames, each = read_frames([detect(open_recording(samples, sample_rate_hz=20e6, antennas=1, carrier_hz=5.2e9))])
+    senders = [str((one.header.fcs and one.header.transmitter) or "") for one in each]
+    found = measure(frames, "wifi", [name or "(none)" for name in senders], ())
+    columns = {flaw: found.measurement.flaws.index(flaw) for flaw in ("image", "leakage")}
+    return [
+        {
+            "recording": place,
+            "sender": sender,
+            "kind": one.header.kind,
+            "cfo_hz": float(found.cfo_hz[n]),
+            "snr_db": float(found.measurement.snr_db[n].mean()),
+            **{
+                flaw: [float(part(found.measurement.value[n, column])) for part in (np.real, np.imag)]
+                for flaw, column in columns.items()
+            },
+        }
+        for n, (sender, one) in enumerate(zip(senders, each, strict=True))
+    ]
+
+
+def apart(first: Sequence[dict[str, Any]], second: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Distance of the means of two groups of frames: of a flaw √(Δᵀ(S₁/n₁ + S₂/n₂)⁻¹Δ), S their scatter."""
+    found: dict[str, Any] = {"frames": [len(first), len(second)]}
+    for flaw in ("image", "leakage"):
+        one, two = (np.array([row[flaw] for row in rows]) for rows in (first, second))
+        delta = one.mean(axis=0) - two.mean(axis=0)
+        scatter = np.cov(one.T) / len(one) + np.cov(two.T) / len(two)
+        found[flaw] = float(np.linalg.norm(delta))
+        found[f"{flaw}_errors"] = float(np.sqrt(delta @ np.linalg.solve(scatter, delta)))
+    offset = [np.array([row["cfo_hz"] for row in rows]) for rows in (first, second)]
+    found["cfo_hz"] = float(abs(offset[0].mean() - offset[1].mean()))
+    found["cfo_errors"] = found["cfo_hz"] / float(np.sqrt(sum(own.var(ddof=1) / len(own) for own in offset)))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with pluto/ and sl109h/")
+    parser.add_argument("--data", type=Path, required=True, help="folder with pluto/, sl109h/ and openofdm/")
     parser.add_argument("--out", type=Path, help="write the record here")
     given = parser.parse_args()
     sets: dict[str, Any] = {}
-    with TemporaryDirectory() as folder, progress("radios", 2) as bar:
-        for name, study in (("pluto", plutos), ("sl109h", sensors)):
+    with TemporaryDirectory() as folder, progress("radios", 3) as bar:
+        for name, study in (("pluto", plutos), ("sl109h", sensors), ("openofdm", wifi)):
             sets[name] = study(given.data / name, Path(folder))
             bar.advance(note=name)
     record = {"study": "radios", "sets": sets, "seed": SEED, "draws": DRAWS, "cold_c": COLD_C}

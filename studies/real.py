@@ -2,7 +2,7 @@
 
     git clone https://github.com/YanDawei101/WiFi_device_fingerprint
     git clone https://github.com/TUDA-wise/RF-Veil
-    make study-real DATA=FOLDER ARGS="--out results/studies/real.json"
+    make study-real DATA=FOLDER
 
 FOLDER holds the sets as `location-intel5300/` (data_deviceN_locationM.dat, locations 1, 3, 4, 9 and 10),
 `environment-nexmon/` (DEVICE_con_NN.pcap), and if wanted `cross-session-phones/` (A_sXXX.csv, B_sXXX.csv: of RF-Veil,

@@ -42,3 +42,31 @@ def test_what_the_section_says_of_the_offset_holds() -> None:
         images.setdefault(row["device"], []).extend(complex(*value) for value in row["image"])
     angles = [np.degrees(np.angle(np.mean(own))) for own in images.values()]
     assert np.ptp(angles) > 60
+
+
+def test_groups_of_frames_are_apart_by_their_scatter() -> None:
+    rng = np.random.default_rng(0)
+
+    def frames(image: complex, cfo_hz: float) -> list[dict[str, object]]:
+        noise = rng.normal(scale=0.01, size=(100, 4))
+        return [
+            {"image": [image.real + n[0], image.imag + n[1]], "leakage": [n[2], n[3]], "cfo_hz": cfo_hz + 1e4 * n[0]}
+            for n in noise
+        ]
+
+    same, other = radios.apart(frames(0, 0), frames(0, 0)), radios.apart(frames(0, 0), frames(0.03 + 0.04j, 1e3))
+    assert max(same[f"{name}_errors"] for name in ("image", "leakage", "cfo")) < 3.5
+    assert other["image"] == pytest.approx(0.05, abs=0.005)
+    assert other["image_errors"] == pytest.approx(0.05 / (0.01 * np.sqrt(2 / 100)), rel=0.15)
+    assert other["cfo_errors"] > 20 > 3.5 > other["leakage_errors"]
+
+
+def test_what_is_said_of_the_wifi_recordings_holds() -> None:
+    """One radio agrees with itself within a recording; its image and leakage do not carry over to another."""
+    pairs = page.record()["sets"]["openofdm"]["pairs"]
+    for name in ("cable: its data frames and its answers", "air: earlier and later frames"):
+        assert max(pairs[name]["image_errors"], pairs[name]["leakage_errors"]) < 5
+    assert pairs["air: its frames and those of others"]["cfo_errors"] > 10
+    both = pairs["cable and air"]
+    assert min(both["image_errors"], both["leakage_errors"]) > 10
+    assert both["cfo_hz"] < 1000

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from pages.room import Room
+from pages.room import FULL_SIZE, Room
+from pages.sides import recorded
 from studies.placement import WAYS
 
-from pisa_capc.data.protocol import PAPER
+from pisa_capc.data.protocol import DIRECT, PAPER
+from pisa_capc.evidence.benchmark.results import mean
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,17 @@ def test_an_equaliser_on_wifi_and_alignment_on_lora_do_not_mind_whose_the_channe
         assert len(scores) >= 3
         assert max(scores) - min(scores) < 0.05
         assert min(scores) > known(room.target(waveform, "place-device-phases", "single"))
+
+
+@pytest.mark.parametrize("encoder", ["cnn", "transformer"])
+@pytest.mark.parametrize("method", ["single", "pisa"])
+def test_noise_and_validation_change_the_source_and_not_the_new_place(method: str, encoder: str) -> None:
+    source, target = {}, {}
+    for name in FULL_SIZE:
+        found = recorded(name)
+        [key] = [k for k in found.runs if k[2:] == (method, "full", encoder)]
+        source[name], target[name] = (
+            known(getattr(mean(values), "mean", None)) for values in (found.source_f1(key), found.f1(key, DIRECT))
+        )
+    assert max(target.values()) - min(target.values()) < 0.02
+    assert max(source.values()) == source["wifi-place"]
