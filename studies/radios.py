@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from benchmarks.report import begin
 from numpy.typing import NDArray
 from scipy.stats import beta
 
@@ -250,8 +251,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the record here")
     given = parser.parse_args()
     sets: dict[str, Any] = {}
-    with TemporaryDirectory() as folder, progress("radios", 3) as bar:
-        for name, study in (("pluto", plutos), ("sl109h", sensors), ("openofdm", wifi)):
+    parts = {"pluto": plutos, "sl109h": sensors, "openofdm": wifi}
+    if absent := [name for name in parts if not (given.data / name).is_dir()]:
+        raise DataError(
+            f"{given.data}: holds no {', '.join(absent)}. `python -m studies.radios --help` says what is where."
+        )
+    with TemporaryDirectory() as folder, progress("radios", len(parts)) as bar:
+        for name, study in parts.items():
             sets[name] = study(given.data / name, Path(folder))
             bar.advance(note=name)
     record = {"study": "radios", "sets": sets, "seed": SEED, "draws": DRAWS, "cold_c": COLD_C}
@@ -262,4 +268,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.report import begin
 from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -341,4 +342,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    begin(main)
