@@ -70,6 +70,8 @@ class TestSelection:
     def test_by_an_unknown_name_names_the_nearest(self, frames: Frames) -> None:
         with pytest.raises(DataError, match=r"unknown environment 'E22'. Did you mean 'E2'\? Known: E1, E2."):
             frames.where(environment=["E22"])
+        with pytest.raises(DataError, match=f"{frames.devices[0]} is a device of these frames.*--pattern"):
+            frames.where(environment=[frames.devices[0]])
 
     def test_a_mask_of_another_length_is_refused(self, frames: Frames) -> None:
         with pytest.raises(DataError, match="expected a mask of 12 frames"):

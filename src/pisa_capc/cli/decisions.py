@@ -85,8 +85,9 @@ class Deciding(Reading):
 
     def suitable(self, trained: TrainedModel, paths: Sequence[str]) -> list[FileRecording]:
         """The recordings; unsuitable ones are refused before anything is read."""
-        from pisa_capc.decide.identification import check_recording
+        from pisa_capc.decide.identification import check_domain, check_recording
 
+        check_domain(trained)
         found = self.open(paths)
         for recording in found:
             check_recording(trained, recording.about)

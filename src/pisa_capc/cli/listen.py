@@ -112,11 +112,13 @@ class Listening:
         """A listener as they describe it."""
         import torch
 
+        from pisa_capc.decide.identification import check_domain
         from pisa_capc.decide.identification.addresses import owners
         from pisa_capc.live.listen import Air, Listener, ListenPlan, LiveChoices, StreamSettings, open_stream
         from pisa_capc.signal.recordings.encoding import Encoding
 
         where, trained = place(self.device, self.engine), load_run(self.run, self.engine)
+        check_domain(trained)
         chosen = chosen_calibrator(self.calibration, trained.statistics, published="as the stream goes on")
         named = None if self.calibration is None else chosen  # a model that is exchanged may have another usual one
         online = replace(LiveChoices().online, calibration=named)

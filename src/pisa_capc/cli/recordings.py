@@ -113,9 +113,10 @@ class Reading:
         found = [self.find_frames(recording, waveform, show, rename) for recording in recordings]
         if not any(one.frames for one in found):
             seconds = sum(one.recording.about.length / one.recording.about.sample_rate_hz for one in found)
+            other = "" if found[0].waveform.name == "burst" else " Frames of any other signal: --waveform burst."
             notes.print(
                 f"No {found[0].waveform.title} frame was found in {seconds:.3g} s. See whether there are signals at "
-                "all, at this sample rate and carrier.",
+                f"all, at this sample rate and carrier.{other}",
                 soft_wrap=True,
             )
             raise typer.Exit(NONE_FOUND)

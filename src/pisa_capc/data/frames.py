@@ -132,8 +132,14 @@ class UnlabelledFrames:
         """(N,) mask of the frames whose column `kind` has one of these names; all of them without names."""
         if names is None:
             return np.ones(len(self), dtype=bool)
-        known = getattr(self, f"{kind}s")
-        chosen = [index_of(kind, name, known) for name in ([names] if isinstance(names, str) else names)]
+        known, wanted = getattr(self, f"{kind}s"), [names] if isinstance(names, str) else names
+        for name in wanted:
+            if name not in known and name in getattr(self, "devices", ()):  # folders read as others than they are
+                raise DataError(
+                    f"{unknown_name(kind, name, known)} {name} is a device of these frames. If it is one of their "
+                    f"{kind}s, import them again, with --pattern to say what their folders are."
+                )
+        chosen = [index_of(kind, name, known) for name in wanted]
         found: NDArray[np.bool_] = np.isin(getattr(self, kind), chosen)
         return found
 

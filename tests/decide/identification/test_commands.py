@@ -211,6 +211,7 @@ def test_a_recording_without_a_frame_is_told_in_words(pisa: Command, run: Path, 
     found: Result = pisa("identify", run, tmp_path / "noise.cf32", *PLAIN)
     assert found.code == 1
     assert "frame was found in 0.01 s" in found.err
+    assert "Frames of any other signal: --waveform burst." in " ".join(found.err.split())
     assert found.out == ""
 
 

@@ -188,6 +188,8 @@ def test_a_log_of_channel_state_is_decided_as_it_is(pisa: Command, cards: Path, 
     assert told.code == 0, told.err
     assert "recording/C0.dat, recording/C1.dat: 240 frames" in " ".join(told.out.split())
     refused(pisa("identify", tmp_path / "run", log, "--together"), "need recordings")
+    refused(pisa("verify", tmp_path / "run", log), "the model is of subcarriers")
+    refused(pisa("listen", f"file:{log}", "--run", tmp_path / "run"), "to `pisa identify` or `pisa predict`")
     refused(pisa("predict", tmp_path / "run", tmp_path / "run" / "model.json"), "does not begin as any card's file")
     refused(pisa("predict", tmp_path / "run", tmp_path / "none.dat"), "no such file")
 

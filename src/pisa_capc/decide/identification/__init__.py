@@ -13,7 +13,7 @@ from typing import Any
 
 from pisa_capc.core.moved import by_old_name
 from pisa_capc.decide.identification.decide import Choices, Identified, Predicted, identify, predict
-from pisa_capc.decide.identification.observation import Observed, check_recording, observe, waveform_of
+from pisa_capc.decide.identification.observation import Observed, check_domain, check_recording, observe, waveform_of
 from pisa_capc.decide.identification.verification import ClaimVerdict, verify
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Identified",
     "Observed",
     "Predicted",
+    "check_domain",
     "check_recording",
     "identify",
     "observe",

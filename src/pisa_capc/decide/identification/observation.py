@@ -18,6 +18,7 @@ from pisa_capc.core.brief import brief
 from pisa_capc.core.errors import DataError, ModelError
 from pisa_capc.data.frames import UnlabelledFrames
 from pisa_capc.data.sources import CfoTrace, Iq, MemorySource, Rows
+from pisa_capc.data.store.dataset import TIME
 from pisa_capc.decide.identification.tracks import tracks
 from pisa_capc.model.inference import TrainedModel
 from pisa_capc.model.methods.equaliser import AUTO
@@ -82,6 +83,15 @@ def waveform_of(trained: TrainedModel) -> str | Waveform:
         f"({', '.join(f'{name}: {own:g}' for name, own in known.items())}). Frames "
         "of any signal are found with --waveform burst, at this rate."
     )
+
+
+def check_domain(trained: TrainedModel) -> None:
+    """Refuse to find frames in samples for a model that takes none."""
+    if trained.run.domain != TIME:
+        raise ModelError(
+            f"the model is of {trained.run.domain}, and recordings and receivers give samples. Give the card's files, "
+            "or a dataset of `pisa import csi`, to `pisa identify` or `pisa predict`."
+        )
 
 
 def check_recording(trained: TrainedModel, about: About) -> None:
