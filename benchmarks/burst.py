@@ -52,7 +52,7 @@ def main() -> None:
             centres = [1e6 * (k - (channels - 1) / 2) for k in range(channels)]
             sent = write(path, round(given.seconds * RATE_HZ), 0.1, centres)
             named = "" if channels == 20 else f"channels={'+'.join(f'{CARRIER_HZ + c:.0f}' for c in centres)},"
-            seconds, found = best(path, given.rounds, f"burst:{named}width=1e6")
+            seconds, found = best(path, min(given.rounds, 2), f"burst:{named}width=1e6")
             check(sent, found, NEAR * 10)
             row = {"duty": 0.1, "bursts": len(sent), "found": len(found), "channels": channels}
             rows.append(row | {"samples/s": given.seconds * RATE_HZ / seconds})
