@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,7 +16,7 @@ from pisa_capc.cli import app
 from pisa_capc.cli.options import AsJson, Force, options_of
 from pisa_capc.cli.output import print_table
 from pisa_capc.cli.recordings import PseudonymKey, Reading, ReferenceFile, reference_in, renaming
-from pisa_capc.core.errors import ConfigError
+from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.progress import console as notes
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pisa_capc.signal.measurement.senders import Measured
 
 ANOTHER = 1  # exit code
+KEYED = "keyed"  # in the place of a waveform's name
 LEAST_P = 1e-9  # that is told: no model of errors holds farther out
 NOBODY = "(none)"  # the sender of frames that claim no address, or not with a right checksum
 COLUMNS = {  # of the table, and what is in them
@@ -49,7 +51,7 @@ def measure_(
     waveform: str | None = typer.Option(
         None,
         help="What frames to look for: as wifi, lora or adsb. Default: for a dataset by its sample rate; for "
-        "recordings wifi.",
+        "recordings wifi. keyed: pulses of on-off keying in a dataset, of any waveform.",
         show_default=False,
     ),
     reference: Path | None = ReferenceFile,
@@ -92,6 +94,9 @@ def measure_(
     if plot is not None:
         check_picture(plot)
     kept = [Card.load(path) for path in against]
+    if waveform == KEYED:
+        _keyed(data, sender, to_csv, as_json, [card, plot, reference, *against])
+        return
     measured = _measured(data, reading, waveform, reference, pseudonyms, not preamble, not as_json)
     if sender is not None:
         measured = measured.of(sender)
@@ -111,6 +116,53 @@ def measure_(
             notes.print(f"written: {path}", highlight=False, soft_wrap=True)
     if kept and not all(any(one.same for one in found) for found in compared.values()):
         raise typer.Exit(ANOTHER)
+
+
+def _keyed(
+    data: Sequence[str], sender: str | None, to_csv: Path | None, as_json: bool, others: Sequence[Path | None]
+) -> None:
+    """Pulses of on-off keying, without a known waveform: a row per sender."""
+    from pisa_capc.data.frames import load
+    from pisa_capc.data.store.files import write_text_atomic
+    from pisa_capc.signal.measurement.keyed import FEWEST, KeyedEstimator, keyed_rows
+    from pisa_capc.signal.measurement.quantities import WIDE
+
+    if len(data) != 1 or not Path(data[0]).is_dir() or any(others):
+        raise ConfigError(
+            f"--waveform {KEYED}: measures one dataset, without --card, --against, --plot and --reference. Make a "
+            "dataset of recordings by `pisa import iq`."
+        )
+    frames = load(data[0])
+    rows = list(keyed_rows(frames, KeyedEstimator(frames.sample_rate_hz)))
+    rows = [row for row in rows if sender in (None, row["sender"])]
+    if not rows:
+        raise DataError(
+            f"{data[0]}: no frame of {sender or 'any sender'} holds {FEWEST} on-off keyed pulses of one length with "
+            "silence between them. Cut frames that hold whole messages: `pisa import iq --waveform burst:gap=…`."
+        )
+    titles = [name for name in rows[0] if f"{name} low" in rows[0]]
+    told = []
+    for name in sorted({row["sender"] for row in rows}):
+        own = [row for row in rows if row["sender"] == name]
+        columns = {title: [row[title] for row in own] for title in titles}
+        means = {title: (fmean(column), WIDE * pstdev(column)) for title, column in columns.items()}
+        told.append({"sender": name, "frames": len(own), **means})
+    if to_csv is not None:
+        write_text_atomic(to_csv, _table_text(rows))
+    if as_json:
+        print(json.dumps({"waveform": KEYED, "frames": len(frames), "measured": len(rows), "senders": told}, indent=1))
+        return
+    headings = ["sender", "frames", *(title.replace("(s)", "(µs)") for title in titles)]
+    shown = [
+        [own["sender"], f"{own['frames']:,}", *(_in_words(title, *own[title]) for title in titles)] for own in told
+    ]
+    print_table(f"on-off keying, {len(rows):,} of {len(frames):,} frames", headings, shown)
+    notes.print("±: 95 % of a sender's frames.", highlight=False, soft_wrap=True)
+
+
+def _in_words(title: str, value: float, half: float) -> str:
+    scale = 1e6 if title.endswith("(s)") else 1.0
+    return f"{scale * value:.1f} ± {scale * half:.1f}"
 
 
 def _measured(
@@ -167,7 +219,10 @@ def _write(
 
 
 def _as_csv(measured: Measured) -> str:
-    rows = list(measured.rows())
+    return _table_text(list(measured.rows()))
+
+
+def _table_text(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
     longest = max(rows, key=len)  # frames that could not be measured have no quantities
     writer = csv.DictWriter(text, longest, lineterminator="\n")
@@ -182,7 +237,7 @@ def _as_json(measured: Measured, cards: Sequence[Card], compared: dict[str, list
         "frames": len(measured.measurement),
         "measured": int(measured.measurement.measured.sum()),
         "note": RECEIVER,
-        "senders": [card.to_json() for card in cards],
+        "senders": [_with_modulation(card, measured) for card in cards],
     }
     if compared is not None:
         told["against"] = [
@@ -191,6 +246,11 @@ def _as_json(measured: Measured, cards: Sequence[Card], compared: dict[str, list
             for one in found
         ]
     return told
+
+
+def _with_modulation(card: Card, measured: Measured) -> dict[str, Any]:
+    own = measured.modulation_of(card.name)
+    return card.to_json() | ({"modulation": [each.to_json() for each in own]} if own else {})
 
 
 RECEIVER = "Image and leakage of the receiver are in every estimate: compare cards of one receiver."
@@ -209,8 +269,14 @@ def _show(measured: Measured, cards: Sequence[Card]) -> None:
         ]
         for card, own in zip(cards, found, strict=True)
     ]
+    modulation = [measured.modulation_of(card.name) for card in cards]
     title = f"{measured.waveform.title}, {len(measured.measurement):,} frames"
     print_table(title, ["sender", "frames", "samples", *columns, "suspected"], rows)
+    if modulation[0]:
+        headings = ["sender", *(f"{each.name} ({each.unit})" for each in modulation[0])]
+        both = zip(cards, modulation, strict=True)
+        shifts = [[card.name, *(each.number for each in own)] for card, own in both if own]
+        print_table("How they shift their frequency, beyond what is specified", headings, shifts)
     said = [
         "±: 95 % intervals, of a sender's mean; those of CFO and SNR hold 95 % of its frames.",
         RECEIVER,

@@ -12,7 +12,7 @@ over pulses, without outliers, and its error the standard error of that mean. No
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,14 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
 from pisa_capc.core.errors import ConfigError, unknown_name
+from pisa_capc.data.frames import UnlabelledFrames
+from pisa_capc.signal.measurement.quantities import WIDE
 
 BLOCKS = (128, 64, 32, 16, 8)  # samples over which power is averaged: the longest of which a pulse has LONG
 LONG = 6
 PARTS = 8  # of a pulse, whose phases are fitted
 FEWEST = 8  # pulses
+AT_ONCE = 256  # frames in memory
 QUIET, LOUD = 0.2, 0.99  # quantiles of the power that are noise, and a pulse
 LEAST = 4.0  # of pulses over the noise, in power
 RATIO = 1.25  # by which lengths of one kind may follow each other in order of size
@@ -137,6 +140,25 @@ class KeyedEstimator:
         hz = phase @ self._fit[1:].T / length * self.sample_rate_hz * (whole_length / length) ** np.arange(3)
         hz[:, 0] += coarse * self.sample_rate_hz
         return np.asarray(hz)
+
+
+def keyed_rows(frames: UnlabelledFrames, estimator: KeyedEstimator) -> Iterator[dict[str, Any]]:
+    """A row per frame that holds pulses: sender, place, and of each quantity its value and 95 % interval."""
+    from pisa_capc.signal.measurement.senders import senders_of  # which imports torch
+
+    names, sender = senders_of(frames, None)
+    keys, first = frames.capture_key, 0
+    for part in frames.batches(AT_ONCE):
+        found = estimator.measure(part.iq)
+        for n in np.flatnonzero(found.pulses):
+            row: dict[str, Any] = {"sender": names[sender[first + n]], "place": str(keys[first + n])}
+            for k, name in enumerate(found.names):
+                title, unit = QUANTITIES[name]
+                value, half = found.value[n, k], WIDE * np.sqrt(found.covariance[n, k, k])
+                own = f"{title} ({unit})"
+                row |= {own: float(value), f"{own} low": float(value - half), f"{own} high": float(value + half)}
+            yield row | {"pulses": int(found.pulses[n])}
+        first += len(part)
 
 
 def _edges(power: Real, block: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -17,7 +17,8 @@ from pisa_capc.signal.measurement.cards import Card, device_mean
 from pisa_capc.signal.measurement.estimator import OFFSET, FlawEstimator, Measurement
 from pisa_capc.signal.measurement.fit import SUSPECTED, fit_test
 from pisa_capc.signal.measurement.flaws import FLAWS
-from pisa_capc.signal.measurement.quantities import WIDE, around, json_number, offset_quantities, quantities
+from pisa_capc.signal.measurement.modulation import UNITS, measure_modulation
+from pisa_capc.signal.measurement.quantities import WIDE, Quantity, around, json_number, offset_quantities, quantities
 from pisa_capc.signal.measurement.rebuilt import estimator_of
 from pisa_capc.signal.measurement.whole import Whole, behind, with_data
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
@@ -36,7 +37,7 @@ class Measured:
     cfo_hz: (N,) with what a receiver had taken off before. cfo_std_hz: (N,) its error, NaN where it is not known.
     samples: (N,) that were measured of each frame. data_snr_db: (N,) of the data, where all that the model does
     not explain is noise; NaN where the preamble alone was measured. suspicion: (N,) chance that the model holds, see
-    `fit`.
+    `fit`. modulation: (N, 3) values and standard deviations of `modulation.UNITS`, where the waveform shows them.
     """
 
     waveform: Waveform
@@ -51,6 +52,7 @@ class Measured:
     samples: NDArray[np.int64]
     data_snr_db: Real
     suspicion: Real
+    modulation: tuple[Real, Real] | None = None
 
     def of(self, name: str) -> Measured:
         """The frames of one sender."""
@@ -61,9 +63,29 @@ class Measured:
             column: getattr(self, column)[mine]
             for column in ("place", "cfo_hz", "cfo_std_hz", "samples", "data_snr_db", "suspicion")
         }
+        modulation = None if self.modulation is None else (self.modulation[0][mine], self.modulation[1][mine])
         return replace(
-            self, names=(name,), sender=np.zeros_like(mine), measurement=self.measurement.select(mine), **own
+            self,
+            names=(name,),
+            sender=np.zeros_like(mine),
+            measurement=self.measurement.select(mine),
+            modulation=modulation,
+            **own,
         )
+
+    def modulation_of(self, name: str) -> list[Quantity]:
+        """Of a sender, the mean over its preambles, with bars widened to the scatter; where the waveform shows it."""
+        if self.modulation is None:
+            return []
+        mine = (self.sender == self.names.index(name)) & np.isfinite(self.modulation[0]).all(axis=1)
+        value, std = (own[mine] for own in self.modulation)
+        if not len(value):
+            return []
+        weight = std**-2.0
+        mean = np.average(value, axis=0, weights=weight)
+        spread = np.sum(weight * (value - mean) ** 2, axis=0) / max(1, len(value) - 1)
+        wide = WIDE * np.sqrt(np.maximum(1, spread) / weight.sum(axis=0))
+        return [around(*unit, *own) for unit, own in zip(UNITS, zip(mean, wide, strict=True), strict=True)]
 
     @property
     def whole(self) -> NDArray[np.bool_]:
@@ -129,6 +151,9 @@ class Measured:
                     *offset_quantities(float(self.cfo_hz[n]), float(self.cfo_std_hz[n]), self.carrier_hz),
                     around("SNR", "dB", snr_db[n], WIDE * self._snr_std_db[n]),
                 ]
+                if self.modulation is not None:
+                    own_frame = zip(UNITS, self.modulation[0][n], WIDE * self.modulation[1][n], strict=True)
+                    told += [around(*unit, value, wide) for unit, value, wide in own_frame]
                 for each in told:
                     own = f"{each.name} ({each.unit})"
                     row |= {
@@ -203,6 +228,7 @@ def measure(
         samples,
         data_snr_db,
         np.where(found.measured, suspicion, np.nan),
+        measure_modulation(known, frames) if known.shifts_frequency else None,
     )
 
 

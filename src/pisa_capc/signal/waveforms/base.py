@@ -28,6 +28,7 @@ class Waveform:
     rebuilds: whether a frame tells what all of it sent, see `rebuilt`.
     taps: samples before and after the first arrival that a channel may reach, where it is estimated. ridge: of that
     estimate, of the preamble's power; for signals that leave much of their band free, in which it would run wild.
+    shifts_frequency: whether bits are in the phase of a constant envelope; then its modulator is measured, too.
     block: samples in which all of the band shows, and for which a channel stands still. linewidth_hz: of an oscillator
     that is still ordinary at the carriers where it is sent.
     """
@@ -41,6 +42,7 @@ class Waveform:
     rebuilds: ClassVar[bool] = False
     taps: ClassVar[tuple[int, int]] = (4, 13)
     ridge: ClassVar[float] = 0.0
+    shifts_frequency: ClassVar[bool] = False
     block: ClassVar[int] = 320
     linewidth_hz: ClassVar[float] = 100.0
 

@@ -112,6 +112,7 @@ class BLE(Waveform):
     longest_samples = frame_samples(LONGEST_OCTETS)
     taps = (2, 3)
     ridge = 1e-4
+    shifts_frequency = True
 
     def preamble(self) -> NDArray[np.complex128]:
         return modulate(bits_of(BEGINNING))[:KNOWN_SAMPLES]

@@ -102,6 +102,7 @@ class IEEE802154(Waveform):
     periodic = len(PREAMBLE) * SYMBOL_SAMPLES
     taps = (4, 6)
     ridge = 1e-4
+    shifts_frequency = True
 
     def preamble(self) -> NDArray[np.complex128]:
         return modulate(np.array(HEADER, dtype=np.uint8))[:KNOWN_SAMPLES]
