@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from pisa_capc.model.methods.recommend import recommended
 from pisa_capc.model.training import Run, fit
 from pisa_capc.model.training.fitting import setup_for
 from pisa_capc.signal.detection import detect
+from tests.cli.test_model_commands import Command, pisa  # noqa: F401  (fixture)
 from tests.signal.measurement.keyed_frames import RATE_HZ, messages
 from tests.signal.recordings.tools import InMemory
 
@@ -103,3 +105,15 @@ def test_it_cannot_be_written_as_onnx(frames: Frames) -> None:
     [trained] = fit(runs(frames), **HOW)
     with pytest.raises(ModelError, match="on-off keyed pulses cannot be written as ONNX"):
         expressible(trained)
+
+
+def test_pulses_are_measured_by_a_command(pisa: Command, frames: Frames, tmp_path: Path) -> None:  # noqa: F811
+    frames.save(tmp_path / "sensors")
+    done = pisa("measure", tmp_path / "sensors", "--waveform", "keyed", "--json", "--csv", tmp_path / "pulses.csv")
+    assert done.code == 0, done.err
+    found = {own["sender"]: own["carrier offset (Hz)"] for own in json.loads(done.out)["senders"]}
+    for name, (offset, _, _) in SENSORS.items():
+        mean, half = found[name]
+        assert abs(mean - offset - 150) < half  # half of the frames are 300 Hz off
+    assert len((tmp_path / "pulses.csv").read_text().splitlines()) == 1 + len(frames)
+    assert pisa("measure", tmp_path / "sensors", "--waveform", "keyed", "--card", tmp_path / "card.json").code == 2

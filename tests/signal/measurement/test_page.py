@@ -40,6 +40,22 @@ def test_the_page_has_every_row_of_the_small_scenes() -> None:
         assert row["closed_form"] > row["limit"] - 0.03  # two standard deviations of 288 frames at 0.93
 
 
+def test_the_page_says_what_the_information_puts_out_of_reach() -> None:
+    record = json.loads((ROOT / "results/studies/information.json").read_text(encoding="utf-8"))
+    titles = TITLES | {"ieee802154": "IEEE 802.15.4", "ble": "Bluetooth LE", "adsb": "ADS-B"}
+    shown = ("image", "leakage", "compression", "offset", "index", "drift", "pulse")
+    for name, title in titles.items():
+        own = {row["flaw"]: row for row in record["rows"] if row["waveform"] == name}
+        cells = [
+            "" if (row := own.get(flaw)) is None else f"{100 * row['bar']:.2g}" if row["reach"] else "out of reach"
+            for flaw in shown
+        ]
+        assert f"| {title} | {own['image']['samples']:,} | {' | '.join(cells)} |" in PAGE
+    hidden = {(row["waveform"], row["flaw"]) for row in record["rows"] if not row["reach"]}
+    assert {(name, "compression") for name in ("lora", "ieee802154", "ble")} < hidden
+    assert ("adsb", "image") in hidden
+
+
 def test_cards_are_right() -> None:
     """One radio is called another about as rarely as the threshold says, and another hardly ever can be the same."""
     for row in RECORD["rows"]:

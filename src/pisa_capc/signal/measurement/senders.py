@@ -294,7 +294,7 @@ def waveform_for(frames: UnlabelledFrames, waveform: str | None) -> Waveform:
         listed = ", ".join(f"{name} ({each.sample_rate_hz:g}/s)" for name, each in WAVEFORMS.parts().items())
         raise DataError(
             f"frames of {frames.sample_rate_hz:g} samples/s: expected those of a known waveform, {listed}. "
-            "Name it with --waveform."
+            "Name it with --waveform (keyed for on-off keying), or give what was sent by --reference."
         )
     return fitting[0]
 
