@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -158,6 +158,8 @@ class FlawEstimator:
     >>> measured.flaws[0], measured.value[0, 0].round(3)
     ('image', np.complex128(0.02-0.01j))
     """
+
+    own_x: ClassVar[bool] = False  # whether x is each frame's own
 
     def __init__(
         self,

@@ -29,7 +29,6 @@ from scipy.stats import chi2
 from pisa_capc.core.errors import DataError
 from pisa_capc.core.threads import in_threads
 from pisa_capc.signal.measurement.estimator import BLOCK, OFFSET, STEPS, FlawEstimator
-from pisa_capc.signal.measurement.rebuilt import RebuiltEstimator
 from pisa_capc.signal.waveforms import Waveform
 
 ORDERS = (2, 3)  # a channel takes up order 0, the carrier offset order 1
@@ -51,8 +50,8 @@ class ChanceOf(Protocol):
 
 
 def fit_test(estimator: FlawEstimator) -> ChanceOf:
-    """The test of frames that an estimator measures; of those measured against bits of their own, the misfit alone."""
-    if isinstance(estimator, RebuiltEstimator):
+    """The test of frames that an estimator measures; of those measured against an x of their own, the misfit alone."""
+    if estimator.own_x:
         return lambda iq, mask=None, sender=None: estimator.measure(iq, mask, sender).suspicion
     return GoodnessOfFit(estimator.waveform, estimator.samples).chance
 

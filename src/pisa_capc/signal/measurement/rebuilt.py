@@ -30,6 +30,8 @@ class RebuiltEstimator(FlawEstimator):
     The residuals of frames with different bits have nothing in common: all is noise, and `sender` changes nothing.
     """
 
+    own_x = True
+
     def __init__(self, waveform: Waveform, samples: int | None = None) -> None:
         super().__init__(waveform, samples, sent=typical(waveform, samples))
         self._stored = samples

@@ -34,6 +34,8 @@ class ReferenceEstimator(FlawEstimator):
     their certainty, without what changes from part to part.
     """
 
+    own_x = True
+
     def __init__(self, waveform: SentReference, samples: int) -> None:
         if samples < FEWEST:
             raise DataError(f"frames of {samples} samples; expected {FEWEST} or more to align with a reference.")
