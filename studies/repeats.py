@@ -89,7 +89,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="record to write from all rows")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # the number of the training that this process does
     options = parser.parse_args()
+    if options.data is None and options.out is None:
+        parser.error("nothing to do: give --data to train, --out to write the record, or both.")
     if options.data is not None:
+        fingerprint(options.data)  # what is wrong with it is said once
         device = choose_device(options.device)
         jobs = [(c, i) for c in (GPU if device.type == "cuda" else CPU) for i in range(c.times)]
         if options.only:
@@ -127,7 +130,7 @@ def trained(condition: Condition, time: int, data: Path, device: torch.device, e
         compiling.BY_RULE.clear()
     runs = _runs(condition)
     first, frames = runs[0], load(data)
-    splits = {seed: _split(run, frames) for seed, run in {run.split_seed: run for run in runs}.items()}
+    splits = {seed: run.recipe.split(frames) for seed, run in {run.split_seed: run for run in runs}.items()}
     parts = [splits[run.split_seed] for run in runs]
     how = first.training
     method = method_for(parts[0], first.method, first.encoder, first.variant, first.settings, how.samples)
@@ -184,10 +187,6 @@ def _runs(condition: Condition) -> list[PlannedRun]:
     return chosen[condition.beside]
 
 
-def _split(run: PlannedRun, frames: Any) -> Any:
-    return run.recipe.split(frames)
-
-
 @torch.no_grad()
 def _nudge(stack: Stack) -> None:
     """One rounding step for every parameter of every run but the first, up or down by lot."""
@@ -225,6 +224,8 @@ def _add(path: Path, row: dict[str, Any]) -> None:
 def _collect(rows: Path, out: Path) -> None:
     """The record: what was made with what once, and the rows."""
     found = _rows(rows)
+    if not found:
+        raise ConfigError(f"{rows}: holds no rows. Give --data to train.")
     machines = {row["device"]: {key: row.pop(key) for key in ("machine", "made", "dataset")} for row in found}
     write_text_atomic(out, json.dumps({"benchmark": "one run under many conditions", **machines, "rows": found}) + "\n")
 
