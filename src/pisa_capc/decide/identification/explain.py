@@ -95,7 +95,7 @@ class Explainer:
         """The quantity in which frames of one sender and a device differ most, by their intervals.
 
         beside: another device; then the quantity in which the two devices differ most, with both. That says why frames
-        are of the one and not of the other. fit: of a single frame; one that does not fit is said to.
+        are of the one and not of the other. fit: of a single frame; one that does not fit is named.
 
         >>> explainer.reason(embedding, error, "door-7")                                        # doctest: +SKIP
         'image rejection 38.9 ± 0.4 dB; door-7 has 29.4 ± 0.6 dB'

@@ -106,7 +106,7 @@ def _training_table(page: Page, subjects: Sequence[Subject]) -> None:
 
 
 def _hardware(page: Page, main: Inference) -> None:
-    """Of a run in closed form: what was measured of each device, and what separates it from its nearest."""
+    """Of a run in closed form: the measured flaws of each device, and what separates it from its nearest."""
     explainer, scores = Explainer(main.trained), main.outputs
     if not explainer.devices:
         return
