@@ -13,6 +13,7 @@ import pytest
 from pisa_capc import Frames, load
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.signal.formats import FORMATS, ImportOptions, import_dataset
+from pisa_capc.signal.formats.base import option_of
 
 GIVEN = {
     "pattern": "{capture}.x",
@@ -53,7 +54,7 @@ def test_options_that_say_nothing_to_a_format_are_refused(name: str, tmp_path: P
     assert uses is not None
     for option, value in GIVEN.items():
         if option not in uses:
-            with pytest.raises(ConfigError, match=f"--{option.replace('_', '-')}: says nothing to the format {name}"):
+            with pytest.raises(ConfigError, match=f"{option_of(option)}: says nothing to the format {name}"):
                 import_dataset(name, tmp_path, tmp_path / "out", ImportOptions(**{option: value}))  # type: ignore[arg-type]
 
 

@@ -224,7 +224,7 @@ def test_addresses_in_the_logs_are_devices(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"device": "phone"}, "--device phone: --by-address names it"),
+    ({"device": "phone"}, "--device-name phone: --by-address names it"),
     ({"pattern": "{device}.dat"}, "the pattern {device}.dat names the device"),
     ({}, "6 of 6 frames say no address"),
 ])  # fmt: skip

@@ -178,7 +178,7 @@ class TestLabels:
         pattern = "{environment}-{device}.cf32"
         found = plan(tmp_path, ImportOptions(sample_rate_hz=1e6, pattern=pattern))
         assert [(spec.environment, spec.device) for spec in found.dataset.captures] == names
-        with pytest.raises(ConfigError, match=r"--device X: the pattern .* names it"):
+        with pytest.raises(ConfigError, match=r"--device-name X: the pattern .* names it"):
             plan(tmp_path, ImportOptions(sample_rate_hz=1e6, pattern=pattern, device="X"))
 
     def test_paths_of_different_depths_need_one(self, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ NAMES = {"environment": "E1", "capture": "L1"}  # of frames of which nothing say
 # What every format of this package can be told, beside options of its own; it refuses the rest.
 EVERYWHERE = frozenset({"environment", "capture", "sample_rate_hz", "carrier_hz", "geometry", "antennas"})
 OPTIONS = {
+    "device": "--device-name",
     "sample_rate_hz": "--sample-rate",
     "carrier_hz": "--carrier",
     "geometry": "--array",
@@ -197,7 +198,7 @@ def check_unnamed(options: ImportOptions, named: Collection[str], by: str) -> No
     """Refuse a name for frames that have one already. named: environment, device or capture; by: who names them."""
     for kind in ("environment", "device", "capture"):
         if kind in named and getattr(options, kind) is not None:
-            raise ConfigError(f"--{kind} {getattr(options, kind)}: {by} names it. Leave one of them out.")
+            raise ConfigError(f"{option_of(kind)} {getattr(options, kind)}: {by} names it. Leave one of them out.")
 
 
 def assumptions(options: ImportOptions, known: Collection[str], rates: tuple[float, float]) -> list[str]:

@@ -116,7 +116,7 @@ def _named(
         if options.pattern is not None:
             raise ConfigError(f"--pattern {options.pattern}: {source} is one file. Leave it out, or name the folder.")
         device = options.device or _by_json(source) or UNLABELLED
-        return [(source, {**defaults, "device": device})], [f"device {device} (--device)"], ()
+        return [(source, {**defaults, "device": device})], [f"device {device} (--device-name)"], ()
     if options.pattern is not None:
         named = [*fields_of(options.pattern)]
         check_unnamed(options, named, f"the pattern {options.pattern}")
@@ -201,7 +201,7 @@ def _by_beside(
     left = [path.name for path, _, device in devices if device is None]
     if not kept:
         raise DataError(
-            f"{source}: nothing says whose its recordings are. Expected {{device}} in --pattern, --device, or "
+            f"{source}: nothing says whose its recordings are. Expected {{device}} in --pattern, --device-name, or "
             "rtl_433's JSON with model and id beside each."
         )
     notes = (

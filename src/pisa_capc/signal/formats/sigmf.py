@@ -155,7 +155,7 @@ def _key(names: Mapping[str, str | None], options: ImportOptions, path: Path) ->
     if not named["device"]:
         raise DataError(
             f"{path}: an annotation names no device; expected signal:emitter with label or seid. Give {{device}} in "
-            f"--pattern, or --device, {UNLABELLED} if it is unknown."
+            f"--pattern, or --device-name, {UNLABELLED} if it is unknown."
         )
     device = named["device"].replace(":", "-")  # addresses, as `pisa detect` names them
     return named["environment"], device, named["capture"]
