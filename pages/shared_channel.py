@@ -187,7 +187,10 @@ def _order() -> str:
 def _same(found: Ranked) -> str:
     """Which methods are Single once more."""
     names = " and ".join(method_title(key.method) for key in found.same)
-    return f"{names}, whose search chose a weight of zero, equal Single exactly and are not counted."
+    return (
+        f"{names}, whose search chose a weight of zero, equal Single exactly and are not counted; "
+        "[searched in full](#searched-in-full) they gain nothing that is decided."
+    )
 
 
 def _table(name: str) -> str:
