@@ -36,6 +36,7 @@ class TestPlausibility:
         with pytest.warns(UserWarning, match=f"Give --format {right}"):
             open_recording(path, sample_rate_hz=20e6, antennas=4, format=ending)
 
+    @pytest.mark.filterwarnings("error")
     @pytest.mark.parametrize("format", ["cs8", "cu8", "cs16", "cf32"])
     @pytest.mark.parametrize("scale", [1e-3, 0.02, 0.3, 3.0])
     def test_signals_of_any_strength_pass_clipped_ones_too(self, format: str, scale: float, tmp_path: Path) -> None:
@@ -43,6 +44,7 @@ class TestPlausibility:
         path.write_bytes(encoded(noise(2, 20_000, scale), format))
         open_recording(path, sample_rate_hz=20e6, antennas=2)
 
+    @pytest.mark.filterwarnings("error")
     def test_twelve_bits_at_the_upper_end_of_sixteen_pass(self, tmp_path: Path) -> None:
         values = np.clip(np.round(noise(2, 20_000, 0.2).T.copy().view(np.float32) * 2048), -2048, 2047) * 16
         (tmp_path / "a.cs16").write_bytes(values.astype("<i2").tobytes())
