@@ -203,9 +203,11 @@ def _full_size() -> str:
 
 {table(["", "noise of the", "validation", "source validation", "E1"], rows)}
 
-{BIMODAL} Neither the noise nor the choice of validation frames moves a score in E1 by more than runs differ, one
-collapsed run apart; but random validation frames and noise of the device make the source look better than it is. The
-sets differ, so no paired differences are given."""
+{BIMODAL}
+
+Neither the noise nor the choice of validation frames moves a score in E1 by more than runs differ, one collapsed run
+apart; but random validation frames and noise of the device make the source look better than it is. Sets or splits
+differ from row to row, so no paired differences are given."""
 
 
 SEEN = 0.05  # of Macro-F1: other seeds were not tried, so that a smaller change says nothing
