@@ -133,7 +133,10 @@ def open_reference(path: Path, sample_rate_hz: float) -> SentReference:
     file = open_file(path, {}, ImportOptions(), (sample_rate_hz, 1e9))
     if file.recording is None or file.antennas != 1 or file.about.length > MOST:
         raise DataError(f"{path}: expected what was sent as one row of at most {MOST:,} samples of one antenna.")
-    return SentReference(file.read(0, file.about.length)[0], file.rates[0])
+    try:
+        return SentReference(file.read(0, file.about.length)[0], file.rates[0])
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
 def _rate_of_plain(path: Path, default: float | None) -> float | None:

@@ -58,7 +58,7 @@ class FilterBank:
     def of_band(cls, sample_rate_hz: float, width_hz: float) -> FilterBank:
         """As many channels as the band has, side by side."""
         count = math.floor(sample_rate_hz / width_hz + 1e-6) if width_hz > 0 else 0
-        if width_hz > 0:
+        if count > MOST_CHANNELS:
             _check_count(count)
         return cls(sample_rate_hz, width_hz, tuple((k - (count - 1) / 2) * width_hz for k in range(count)))
 

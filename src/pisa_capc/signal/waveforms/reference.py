@@ -38,7 +38,7 @@ class SentReference(Waveform):
     """
 
     name: ClassVar[str] = REFERENCE
-    title = "the reference"
+    title = "reference"
     occupied = 0.99
     taps: ClassVar[tuple[int, int]] = (4, 8)
     ridge: ClassVar[float] = 1e-6
