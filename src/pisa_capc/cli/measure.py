@@ -27,16 +27,6 @@ ANOTHER = 1  # exit code
 KEYED = "keyed"  # in the place of a waveform's name
 LEAST_P = 1e-9  # that is told: no model of errors holds farther out
 NOBODY = "(none)"  # the sender of frames that claim no address, or not with a right checksum
-COLUMNS = {  # of the table, and what is in them
-    "image rejection (dB)": ("image rejection", "dB"),
-    "angle (°)": ("image angle", "°"),
-    "leakage (dBc)": ("leakage", "dBc"),
-    "AM/AM (dB)": ("AM/AM", "dB"),
-    "AM/PM (°)": ("AM/PM", "°"),
-    "CFO (Hz)": ("CFO", "Hz"),
-    "CFO (ppm)": ("CFO", "ppm"),
-    "SNR (dB)": ("SNR", "dB"),
-}
 
 
 @app.command("measure")
@@ -258,7 +248,12 @@ RECEIVER = "Image and leakage of the receiver are in every estimate: compare car
 
 def _show(measured: Measured, cards: Sequence[Card]) -> None:
     found = [{(each.name, each.unit): each.number for each in card.quantities} for card in cards]
-    columns = {title: key for title, key in COLUMNS.items() if key in found[0]}
+    image = ("image angle", "°")  # the one angle that data sheets know
+    columns = {
+        "angle (°)" if key == image else f"{key[0]} ({key[1]})": key
+        for key in found[0]
+        if key == image or not key[0].endswith(" angle")
+    }
     rows = [
         [
             card.name,

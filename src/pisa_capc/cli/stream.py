@@ -6,12 +6,11 @@ import json
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,11 +21,9 @@ from pisa_capc.core.progress import console as notes
 from pisa_capc.core.progress import progress
 
 if TYPE_CHECKING:
-    from pisa_capc.decide.calibration import Decisions, Online, OnlineCalibrator, SourceStatistics
-    from pisa_capc.decide.calibration.feed import LineReader, Playback, StreamFrame
-    from pisa_capc.decide.calibration.openset import Rejection
-
-    Aside: TypeAlias = Callable[[int, int], Rejection]
+    from pisa_capc.decide.calibration import Decisions, SourceStatistics
+    from pisa_capc.decide.calibration.feed import LineReader, Playback
+    from pisa_capc.decide.calibration.stream import DecidedStream
 
 STANDARD_INPUT = Path("-")
 NOTES = 5  # that are shown; a receiver that sends nothing but NaN should not fill a disk
@@ -93,6 +90,7 @@ def stream(
     from pisa_capc.decide.calibration import Online, SourceStatistics
     from pisa_capc.decide.calibration.feed import EXPECTED, Playback
     from pisa_capc.decide.calibration.scores_file import write_result
+    from pisa_capc.decide.calibration.stream import DecidedStream, stream_rejection
 
     given = from_assignments(settings or [])
     if calibration is not None:
@@ -109,9 +107,10 @@ def stream(
         total = len(feed) if isinstance(feed, Playback) else None
         if source is None and isinstance(feed, Playback):
             source = SourceStatistics.from_arrays(feed.arrays)
-        aside = None if reject == "none" else _aside(reject, alpha, source)
-        online, source = _chosen(online, source)
-        decider = _Decider(online, devices, recordings, state, source, aside)
+        rejecting = None if reject == "none" else stream_rejection(reject, alpha, source)
+        if online.calibration is None:
+            online = replace(online, calibration=chosen_calibrator(None, source or SourceStatistics()))
+        decider = DecidedStream(online, source, devices, recordings, state, rejecting, _Notes())
         kept: list[Decisions] = []
         try:
             with progress("stream", total, show=frames != STANDARD_INPUT and not printed.isatty()) as bar:
@@ -134,7 +133,9 @@ def stream(
                 result = feed.by_row(kept)
                 write_result(out, result, {**feed.arrays, "group": result.group})
         finally:
-            decider.end(feed.left_out, feed.skipped)
+            if decider.frames:
+                decider.keep()
+                _say_end(decider, feed.left_out, rejecting is not None, feed.skipped)
 
 
 @contextmanager
@@ -178,37 +179,6 @@ def _known(run: Path | None) -> tuple[tuple[str, ...], SourceStatistics | None]:
     return trained.devices, trained.statistics
 
 
-def _chosen(settings: Online, source: SourceStatistics | None) -> tuple[Online, SourceStatistics | None]:
-    """With the calibration of the settings, or with what is usual with this source, saying which."""
-    from pisa_capc.decide.calibration import SourceStatistics
-    from pisa_capc.decide.calibration.online import usual_stream
-
-    known = source or SourceStatistics()
-    if settings.calibration is None:
-        settings = replace(settings, calibration=chosen_calibrator(None, known))
-    return usual_stream(settings, known)
-
-
-def _aside(name: str, alpha: float, source: SourceStatistics | None) -> Aside:
-    """What fits a rejection to a stream of so many classes and features."""
-    from pisa_capc.decide.calibration import UCAPC
-    from pisa_capc.decide.calibration.openset import DEFAULT, OpenSet, Rejection
-    from pisa_capc.decide.calibration.openset.names import MEASURED
-    from pisa_capc.decide.calibration.policy import AUTO, usual
-
-    OpenSet(UCAPC(), DEFAULT if name == AUTO else name, alpha)  # what is wrong is said before a frame has come
-    if source is None:
-        raise ConfigError("--reject needs what is known of the source: give --run, or an .npz of `pisa embed`.")
-    score = usual(source).rejection if name == AUTO else name
-    if score == MEASURED:
-        if name != AUTO:
-            raise ConfigError(
-                "--reject gaussian needs the error of every frame, which streams do not hold. Use session."
-            )
-        score = DEFAULT
-    return lambda classes, features: Rejection.fit(score, source, classes, features, alpha)
-
-
 class _Notes:
     """Says the first few notes, then that there are more."""
 
@@ -223,102 +193,15 @@ class _Notes:
             notes.print(f"note: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-class _Decider:
-    """A stream under way, and what there is to say of it in the end."""
-
-    def __init__(
-        self,
-        settings: Online,
-        devices: tuple[str, ...],
-        recordings: bool,
-        state: Path | None,
-        source: SourceStatistics | None,
-        aside: Aside | None,
-    ) -> None:
-        self._source, self._aside, self._notes = source, aside, _Notes()
-        self._settings, self._devices, self._recordings, self._state = settings, devices, recordings, state
-        self._calibrator: OnlineCalibrator | None = None
-        self._started = 0.0
-        self.frames = self._changed = self._groups = self._strangers = 0
-
-    def decide(self, frame: StreamFrame) -> Decisions:
-        if self._calibrator is None:
-            self._calibrator = self._begin(frame)
-            if self._aside is not None:
-                self._calibrator.rejection = self._aside(len(frame.logits), len(frame.embedding))
-        number = frame.number if self._recordings else None
-        decisions = self._calibrator.push(frame.embedding, frame.logits, frame.cfo_hz, number)
-        self.frames += 1
-        if decisions.prediction[0] < 0:
-            self._strangers += 1
-            return decisions
-        self._changed += int(decisions.prediction[0] != frame.logits.argmax())
-        self._groups = max(self._groups, int(decisions.group[0]) + 1)
-        if decisions.alarm[0]:
-            self._notes(
-                f"frame {frame.position}: frames of group {decisions.group[0]} have become less confident than "
-                "those learnt from; the group is forgotten and learnt again."
-            )
-        return decisions
-
-    def _begin(self, frame: StreamFrame) -> OnlineCalibrator:
-        from pisa_capc.decide.calibration import OnlineCalibrator
-
-        if self._devices and len(self._devices) != len(frame.logits):
-            raise DataError(
-                f"frames have {len(frame.logits)} logits, the run has {len(self._devices)} devices. "
-                "Give the run whose model made them."
-            )
-        self._started = time.perf_counter()
-        shape = len(frame.logits), len(frame.embedding), frame.cfo_hz is not None
-        if self._state is None or not (self._state / "stream.json").is_file():
-            return OnlineCalibrator(*shape, self._settings, source=self._source)
-        stream = OnlineCalibrator.load(self._state)
-        kept = stream.classes, stream.features, stream.finder.with_cfo
-        alike = stream.settings == self._settings and (stream.source is None) == (self._source is None)
-        if kept != shape or not alike:
-            raise DataError(
-                f"{self._state}: is the state of a stream with {kept[0]} classes, {kept[1]} features, "
-                f"{'a' if kept[2] else 'no'} CFO and its own settings; these frames have {shape[0]} and {shape[1]}, "
-                f"{'a' if shape[2] else 'no'} CFO. Give frames of one model and the same --set, or another --state."
-            )
-        return stream
-
-    def line(self, frame: StreamFrame, decisions: Decisions, all_classes: bool) -> dict[str, Any]:
-        """What is printed of a frame."""
-        from pisa_capc.decide.calibration.scores_file import UNKNOWN
-
-        prediction, known = int(decisions.prediction[0]), bool(decisions.prediction[0] >= 0)
-        likeliest = prediction if known else int(decisions.probability[0].argmax())
-        return {
-            "frame": frame.position if frame.number is None else frame.number,
-            **({} if frame.capture is None else {"capture": frame.capture}),
-            "prediction": prediction,
-            **({"device": self._devices[prediction] if known else UNKNOWN} if self._devices else {}),
-            "probability": float(decisions.probability[0, likeliest]),
-            "group": int(decisions.group[0]),
-            **({} if decisions.unknown_score is None else {"unknown_score": float(decisions.unknown_score[0])}),
-            **(
-                {"probabilities": decisions.probability[0].tolist(), "scores": decisions.score[0].tolist()}
-                if all_classes
-                else {}
-            ),
-        }
-
-    def end(self, left_out: int, bad: int) -> None:
-        """Keep what was learnt, where that was asked for, and say the last line, on standard error."""
-        if not self.frames:
-            return
-        if self._state is not None and self._calibrator is not None:
-            self._calibrator.save(self._state)
-        rate = self.frames / max(time.perf_counter() - self._started, 1e-9)
-        skipped = f", {left_out:,} left out" if left_out else ""
-        skipped += f", {self._strangers:,} set aside as unknown" if self._aside is not None else ""
-        skipped += f", {bad:,} bad lines skipped" if bad else ""
-        notes.print(
-            f"{self.frames:,} frame{'s' * (self.frames > 1)}{skipped}, "
-            f"{self._groups:,} group{'s' * (self._groups > 1)}, "
-            f"{self._changed:,} decision{'s' * (self._changed != 1)} changed, {rate:,.0f} frames/s",
-            highlight=False,
-            soft_wrap=True,
-        )
+def _say_end(decided: DecidedStream, left_out: int, rejects: bool, bad: int) -> None:
+    """The last line, on standard error."""
+    skipped = f", {left_out:,} left out" if left_out else ""
+    skipped += f", {decided.strangers:,} set aside as unknown" if rejects else ""
+    skipped += f", {bad:,} bad lines skipped" if bad else ""
+    notes.print(
+        f"{decided.frames:,} frame{'s' * (decided.frames > 1)}{skipped}, "
+        f"{decided.groups:,} group{'s' * (decided.groups > 1)}, "
+        f"{decided.changed:,} decision{'s' * (decided.changed != 1)} changed, {decided.frames_per_s:,.0f} frames/s",
+        highlight=False,
+        soft_wrap=True,
+    )

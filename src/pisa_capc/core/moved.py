@@ -108,6 +108,7 @@ RENAMED = {
     "serve.sigmf": "live.serve.downloads",
     "model.objective.views": "model.objective",
     "objective.losses": "model.objective",
+    "signal.detection.wifi.headers": "signal.detection.wifi",
 }
 # Old → new, below pisa_capc; what is in a package has moved with it.
 MOVED = (

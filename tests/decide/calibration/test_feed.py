@@ -23,8 +23,17 @@ from pisa_capc.cli import app, main
 from pisa_capc.cli import stream as _registers  # noqa: F401
 from pisa_capc.core.errors import DataError, PisaError
 from pisa_capc.data.protocol import split
-from pisa_capc.decide.calibration import UCAPC, Decisions, GroupSettings, Online, OnlineCalibrator, SourceStatistics
+from pisa_capc.decide.calibration import (
+    UCAPC,
+    Decisions,
+    GroupSettings,
+    Online,
+    OnlineCalibrator,
+    SourceStatistics,
+    usual,
+)
 from pisa_capc.decide.calibration.feed import LONGEST, LineReader, Playback
+from pisa_capc.decide.calibration.stream import DecidedStream
 from pisa_capc.model.inference import embed
 from pisa_capc.model.training import Run, TrainingConfig, fit
 from tests.decide.calibration.streams import CLASSES, FEATURES, Stream, stream
@@ -87,6 +96,22 @@ def test_lines_are_decided_as_by_the_calibrator(names: tuple[str, ...], options:
     assert changed > 0
     assert f"900 frames, {groups} groups, {changed} decisions changed, " in ran.stderr
     assert "frames/s" in ran.stderr
+
+
+def test_a_stream_under_way_counts_its_decisions_and_goes_on_from_its_folder(tmp_path: Path):
+    played = list(Playback({"embedding": FRAMES.embedding, "logits": FRAMES.logits}))
+    for part in (played[:500], played[500:]):
+        under_way = DecidedStream(Online(), state=tmp_path / "kept")
+        decided = Decisions.joined([under_way.decide(frame) for frame in part])
+        under_way.keep()
+    later = slice(500, None)
+    np.testing.assert_array_equal(
+        decided.prediction, pushed(FRAMES, settings=Online(usual(SourceStatistics()).calibration)).prediction[later]
+    )
+    assert under_way.changed == (decided.prediction != FRAMES.logits[later].argmax(axis=1)).sum() > 0
+    assert (under_way.frames, under_way.groups, under_way.strangers) == (400, 2, 0)
+    with pytest.raises(DataError, match="frames have 6 logits, the run has 2 devices"):
+        DecidedStream(Online(), devices=("a", "b")).decide(played[0])
 
 
 def test_threads_of_blas_do_not_spin_beside_a_stream(monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,7 @@ from pisa_capc.data.frames import Frames, load
 from pisa_capc.decide.calibration import OpenSet
 from pisa_capc.decide.calibration.openset.reject import p_values
 from pisa_capc.decide.identification import Choices, predict
-from pisa_capc.decide.identification.write import flat, records, write
+from pisa_capc.decide.identification.write import by_device, flat, of_device, records, summary, write
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.training import Run, fit
 from pisa_capc.signal.formats import ImportOptions, import_dataset, read_frames
@@ -46,6 +46,16 @@ def test_frames_are_decided_as_a_calibration_decides_their_scores(trained: Train
     assert [row["device"] for row in records(who)] == who.device
     assert "180 frames" in repr(who)
     assert len(repr(who)) < 100
+
+
+def test_a_summary_has_every_frame_once_by_its_device(trained: TrainedModel) -> None:
+    who = predict(trained, small_frames().unlabelled(), Choices(reject="knn", alpha=0.5), "cpu")
+    found = dict(by_device(who))
+    assert [*found][-1] is None  # unknown devices come last
+    np.testing.assert_array_equal(np.sort(np.concatenate([*found.values()])), np.arange(len(who)))
+    rows = {row.pop("device"): row for row in summary(who)["devices"]}
+    assert rows == {name: of_device(who, members) for name, members in found.items()}
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1)
 
 
 def test_labels_are_not_read(trained: TrainedModel) -> None:

@@ -17,6 +17,7 @@ from pisa_capc.data.frames import Frames, UnlabelledFrames
 from pisa_capc.data.store.seal import sealed
 from pisa_capc.signal.measurement import cards, senders
 from pisa_capc.signal.measurement.cards import Card
+from pisa_capc.signal.measurement.flaws import FLAWS, Flaw
 from pisa_capc.signal.measurement.quantities import Quantity, quantities
 from pisa_capc.signal.measurement.senders import Measured, measure, waveform_for
 from tests.signal.measurement.frames import received, sent_with, white
@@ -54,6 +55,14 @@ def test_quantities_are_those_of_data_sheets() -> None:
     assert found["AM/PM"].value == pytest.approx(0, abs=1e-9)
     assert found["image rejection"].low == pytest.approx(-20 * np.log10(0.01 + 1.96e-3))
     assert found["image rejection"].high == pytest.approx(-20 * np.log10(0.01 - 1.96e-3))
+
+
+def test_a_flaw_of_a_plugin_has_its_size_and_angle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FLAWS._parts, "memory", Flaw("amplifier memory", "identity", np.conj))
+    theta = {"memory": -0.01j, "offset": 1.0}  # that of the carrier is told in Hz
+    size, angle = quantities(theta, dict.fromkeys(theta, 2e-6))
+    assert (size.name, size.unit, angle.name) == ("amplifier memory", "dBc", "amplifier memory angle")
+    assert (size.value, angle.value) == (pytest.approx(-40), pytest.approx(-90))
 
 
 VARIANCE = {"image": 2e-6, "leakage": 2e-6, "compression": 2e-6}  # a standard deviation of .001 of either part

@@ -30,10 +30,10 @@ def retained_sums(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: in
 
 def _sums_by_walks(assignment: Blocks[Tensor], embedding: Blocks[Tensor], top: int) -> Tensor:
     if len(assignment) == 1 and one_launch(assignment[0]):
-        from pisa_capc.decide.calibration import retained_kernel
+        from pisa_capc.decide.calibration import kernels
 
-        if retained_kernel.suits(assignment[0]):
-            return torch.bmm(retained_kernel.weights(assignment[0], top, _TIE), embedding[0])
+        if kernels.retains(assignment[0]):
+            return torch.bmm(kernels.retained_weights(assignment[0], top, _TIE), embedding[0])
     low, high = _tied(_last_retained(assignment, top))
     above = total(torch.count_nonzero(block > high, dim=-1) for block in assignment)
     reached = total(torch.count_nonzero(block >= low, dim=-1) for block in assignment)

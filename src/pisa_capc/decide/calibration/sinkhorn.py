@@ -73,10 +73,10 @@ def class_potential(
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
     if spread is not None and spread <= _LARGEST_SPREAD * epsilon:
         if shares is None and damping == 1 and len(scores) == 1 and one_launch(scores[0]):
-            from pisa_capc.decide.calibration import sinkhorn_kernel
+            from pisa_capc.decide.calibration import kernels
 
-            if sinkhorn_kernel.suits(scores[0]):
-                return sinkhorn_kernel.potential(scores[0], frames[0], iterations, epsilon)
+            if kernels.iterates(scores[0]):
+                return kernels.potential(scores[0], frames[0], iterations, epsilon)
         kernel = scores.map(lambda block: _kernel(block, epsilon), keep=keep)
         if not keep:
             small = rounded and _fits_float32(scores[0], spread / epsilon)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pisa_capc.signal.measurement.flaws import FLAWS
+
 WIDE = 1.96  # standard deviations to either side of an interval of 95 %
 ABOVE_DB = 3  # the amplifier is described from mean power to this much above it
 
@@ -52,17 +54,14 @@ def quantities(flaws: Mapping[str, complex], variance: Mapping[str, float]) -> I
     """What θ and the variances of its circular error (both parts together) amount to.
 
     Image rejection −20 lg |θ| and its angle; leakage 20 lg |θ| relative to the signal; compression as the change of
-    gain and phase from mean power to `ABOVE_DB` above it, g(r) = 1 + θ r². Bounds of a modulus are taken before the
-    logarithm, so that what is not told from zero has no lower bound, and no angle.
+    gain and phase from mean power to `ABOVE_DB` above it, g(r) = 1 + θ r²; any other identity flaw as leakage is.
+    Bounds of a modulus are taken before the logarithm, so that what is not told from zero has no lower bound, and no
+    angle.
     """
-    for name, title, unit, sign in (("image", "image rejection", "dB", -1), ("leakage", "leakage", "dBc", 1)):
-        if name in flaws:
-            size, bar = abs(flaws[name]), WIDE * math.sqrt(variance[name] / 2)
-            ends = sorted((sign * _db(size - bar), sign * _db(size + bar)))
-            yield Quantity(title, unit, sign * _db(size), *ends)
-            turn = math.degrees(np.angle(flaws[name]))
-            wide = math.degrees(math.asin(bar / size)) if bar < size else math.inf
-            yield around(f"{name} angle", "°", turn, wide)
+    if "image" in flaws:
+        yield from _size_and_angle("image", "image rejection", "dB", flaws["image"], variance["image"], -1)
+    if "leakage" in flaws:
+        yield from _size_and_angle("leakage", "leakage", "dBc", flaws["leakage"], variance["leakage"])
     if "compression" in flaws:
         theta, power = flaws["compression"], 10 ** (ABOVE_DB / 10)
         change = np.log((1 + theta * power) / (1 + theta))
@@ -73,6 +72,19 @@ def quantities(flaws: Mapping[str, complex], variance: Mapping[str, float]) -> I
             ("AM/PM", "°", change.imag, 180 / math.pi),
         ):
             yield around(title, unit, value * scale, bar * scale)
+    for name, theta in flaws.items():
+        if name not in ("image", "leakage", "compression") and name in FLAWS and FLAWS[name].role == "identity":
+            yield from _size_and_angle(FLAWS[name].title, FLAWS[name].title, "dBc", theta, variance[name])
+
+
+def _size_and_angle(
+    name: str, title: str, unit: str, theta: complex, variance: float, sign: int = 1
+) -> Iterator[Quantity]:
+    size, bar = abs(theta), WIDE * math.sqrt(variance / 2)
+    ends = sorted((sign * _db(size - bar), sign * _db(size + bar)))
+    yield Quantity(title, unit, sign * _db(size), *ends)
+    wide = math.degrees(math.asin(bar / size)) if bar < size else math.inf
+    yield around(f"{name} angle", "°", math.degrees(np.angle(theta)), wide)
 
 
 def _db(size: float) -> float:

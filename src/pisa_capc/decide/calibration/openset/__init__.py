@@ -5,12 +5,7 @@
 
 from pisa_capc.decide.calibration.openset.names import DEFAULT, unknown_score, unknown_scores
 from pisa_capc.decide.calibration.openset.reject import OpenSet, Rejection
-from pisa_capc.decide.calibration.openset.scores import (
-    UnknownScore,
-    register_rejection,
-    score_frames,
-    score_senders,
-)
+from pisa_capc.decide.calibration.openset.scores import UnknownScore, register_rejection, score_frames, score_senders
 from pisa_capc.decide.calibration.openset.thresholds import FalseAcceptance, conformal_threshold, false_accept_threshold
 
 __all__ = [

@@ -19,10 +19,7 @@ from torch import Tensor
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.decide.calibration.base import require
-from pisa_capc.decide.calibration.openset.scores import (
-    Seen,
-    register_rejection,
-)
+from pisa_capc.decide.calibration.openset.scores import Seen, register_rejection
 from pisa_capc.decide.calibration.openset.session import Distances, SessionDistance, between_sessions
 from pisa_capc.model.inference.statistics import SourceStatistics
 

@@ -23,10 +23,7 @@ from torch import Tensor
 from pisa_capc.core.errors import DataError
 from pisa_capc.data.sources import groups
 from pisa_capc.decide.calibration.base import check_range, require
-from pisa_capc.decide.calibration.openset.scores import (
-    Seen,
-    register_rejection,
-)
+from pisa_capc.decide.calibration.openset.scores import Seen, register_rejection
 from pisa_capc.decide.calibration.openset.session import SessionDistance, Sessions
 from pisa_capc.model.inference.statistics import SourceStatistics
 

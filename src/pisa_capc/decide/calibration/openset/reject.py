@@ -16,13 +16,7 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.decide.calibration.base import Calibrator
 from pisa_capc.decide.calibration.inputs import EVERYTHING, Array, Captures, Inputs, check_inputs
 from pisa_capc.decide.calibration.openset.names import DEFAULT, unknown_score
-from pisa_capc.decide.calibration.openset.scores import (
-    ScoreFunction,
-    Seen,
-    UnknownScore,
-    scored,
-    single,
-)
+from pisa_capc.decide.calibration.openset.scores import ScoreFunction, Seen, UnknownScore, scored, single
 from pisa_capc.decide.calibration.result import Calibration, Judged, Recorder
 from pisa_capc.decide.calibration.workspace import Rows, batches, block_rows, row_blocks
 from pisa_capc.model.inference.statistics import SourceStatistics

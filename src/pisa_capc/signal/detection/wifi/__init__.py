@@ -5,10 +5,10 @@ background   what is between the frames, where it is louder, and the filter agai
 screen       where an L-STF may be
 preamble     first sample, frequency offsets, signal-to-noise ratios, how well it fits
 detector     a stream in chunks, and the frames that are still coming in
-headers      whom they claim to be from
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,18 @@ from numpy.typing import NDArray
 from pisa_capc.signal.detection.base import Detector, FoundFrame
 from pisa_capc.signal.detection.finders import Finder, register_finder
 from pisa_capc.signal.detection.wifi.detector import AHEAD, LONGEST, WifiDetector
-from pisa_capc.signal.detection.wifi.headers import with_headers
-from pisa_capc.signal.phy.wifi import rebuild
+from pisa_capc.signal.phy.wifi import rebuild, receive
 from pisa_capc.signal.recordings import About
 from pisa_capc.signal.recordings.encoding import Encoding
 
 __all__ = ["WifiDetector", "WifiFinder", "with_headers"]
+
+
+def with_headers(found: Sequence[FoundFrame], *, header_only: bool = False) -> list[FoundFrame]:
+    """The same frames with what they say of themselves; header_only: no further than their addresses."""
+    known = [one.front for one in found]
+    headers = receive([one.iq for one in found], [one.cfo_hz for one in found], header_only=header_only, known=known)
+    return [replace(one, header=header) for one, header in zip(found, headers, strict=True)]
 
 
 @register_finder("wifi")
