@@ -28,7 +28,7 @@ PER_LINE = 7  # names of the legend
 
 
 @dataclass(frozen=True)
-class Sender:
+class DrawnSender:
     """points: (n, 2J) flaws of its frames, real parts first. mean, error: (2J,), (2J, 2J) of its ellipses."""
 
     name: str
@@ -42,7 +42,7 @@ def measured_picture(measured: Measured, path: Path) -> Picture:
     value, _ = measured.measurement.features()
     usable = measured.measurement.measured
     senders = [
-        Sender(
+        DrawnSender(
             card.name,
             value[_spread_out(np.flatnonzero((measured.sender == measured.names.index(card.name)) & usable))],
             card.mean,
@@ -68,7 +68,7 @@ def decided_picture(run: Inference, path: Path) -> Picture | None:
     decided = scores.logits[good].argmax(axis=1)
     shown = list(explainer.regions().items())[:MOST_SENDERS]
     senders = [
-        Sender(name, value[_spread_out(np.flatnonzero(decided == run.trained.devices.index(name)))], *region)
+        DrawnSender(name, value[_spread_out(np.flatnonzero(decided == run.trained.devices.index(name)))], *region)
         for name, region in shown
     ]
     caption = (
@@ -80,7 +80,7 @@ def decided_picture(run: Inference, path: Path) -> Picture | None:
     return flaws_picture(senders, explainer.flaws, path, caption)
 
 
-def flaws_picture(senders: Sequence[Sender], flaws: Sequence[str], path: Path, caption: str) -> Picture:
+def flaws_picture(senders: Sequence[DrawnSender], flaws: Sequence[str], path: Path, caption: str) -> Picture:
     """A panel per flaw."""
     if len(senders) > MOST_SENDERS:
         raise DataError(
