@@ -94,8 +94,11 @@ class RealClosedForm(nn.Module):
         there = sound | (there & ~sound.any(1, keepdim=True))  # runtimes choose no truths by others
         energy, shared, others = (torch.where(there, part, 0.0) for part in (energy, shared, others))
         weight = torch.where(there, 1 / noise, 0.0)
-        information = self.summed(q @ self.information, q, weight, len(self.flaws) * (len(self.flaws) + 1) // 2)
-        c = self.summed(z @ self.correlation, q, weight, len(self.flaws))
+        other = q.conj().scaled(weight[..., None])
+        other = Complex(other.re.mT, other.im.mT)
+        information = (other @ q).flattened() @ self.information
+        c = (other @ z).flattened() @ self.correlation
+        information, c = (Complex(part.re.double(), part.im.double()) for part in (information, c))
         uncertain, offset = turned * 0, turned
         every = list(range(len(self.flaws)))
         value, covariance = self.solved(information, c, every)
@@ -121,15 +124,6 @@ class RealClosedForm(nn.Module):
             left = Complex(left.re - shape.re, left.im - shape.im)
         apart = left.power().sum(-1) - (left @ self.moved).power().sum(-1)
         return (apart * weight).sum(1).double()
-
-    def summed(self, products: Complex, q: Complex, weight: Tensor, count: int) -> Complex:
-        """Σ_a w_a Σ_r p[…, r] q*[r], of products (N, A, count · rank)."""
-        each = Complex(*(part.unflatten(-1, (count, self.rank)) for part in (products.re, products.im)))
-        other = Complex(q.re[..., None, :], -q.im[..., None, :])
-        found = each * other
-        return Complex(
-            *((part.sum(-1) * weight[..., None]).sum(1).double() for part in (found.re, found.im)),
-        )
 
     def solved(self, information: Complex, c: Complex, which: list[int]) -> tuple[Tensor, Tensor]:
         """(N, 2J) θ̂ and (N, 2J, 2J) the inverse of G, of some flaws: real parts before imaginary ones."""

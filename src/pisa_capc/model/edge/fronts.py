@@ -36,6 +36,10 @@ class Complex:
     def power(self) -> Tensor:
         return self.re * self.re + self.im * self.im
 
+    def flattened(self) -> Complex:
+        """(N, …) as (N, M)."""
+        return Complex(self.re.flatten(1), self.im.flatten(1))
+
     def first(self, count: int) -> Complex:
         return Complex(self.re[..., :count], self.im[..., :count])
 

@@ -207,8 +207,8 @@ class FlawEstimator:
         self._pairs = np.triu_indices(len(shapes))
         products = np.stack([onto[j].conj().T @ onto[k] for j, k in zip(*self._pairs, strict=True)])  # qᴴ · q → G_jk
         self._project = _as_weights(np.concatenate([basis, directions], axis=1).conj())
-        self._information = _as_weights(products.transpose(2, 0, 1).reshape(self.rank, -1))
-        self._correlation = _as_weights(onto.conj().transpose(1, 0, 2).reshape(self.others, -1))
+        self._information = _as_weights(products.reshape(len(products), -1).T)
+        self._correlation = _as_weights(onto.conj().transpose(2, 1, 0).reshape(-1, len(onto)))
         self._invert = _as_weights(solve.T)
         moved = _moving(copies, basis, directions) if length > waveform.block else np.zeros((self.others, 0), complex)
         self.moving = moved.shape[1]  # dimensions of Z that a channel adds to by moving
@@ -236,7 +236,7 @@ class FlawEstimator:
             )
         if sender is not None and len(sender) != len(iq):
             raise DataError(f"{len(sender)} numbers of a sender for {len(iq)} frames: expected one for each.")
-        received = torch.from_numpy(np.ascontiguousarray(iq[..., : self.samples], dtype=np.complex64))
+        received = torch.from_numpy(np.require(iq, np.complex64, ["C", "W"]))[..., : self.samples]
         there = torch.from_numpy(np.array(np.broadcast_to(True if mask is None else mask, iq.shape[:2])))
         blocks = [slice(start, start + BLOCK) for start in range(0, max(1, len(iq)), BLOCK)]
         found = _joined(in_threads(lambda rows: self._turned_back(received[rows], there[rows]), blocks))
@@ -308,14 +308,9 @@ class FlawEstimator:
     def _unmoved(self, q: Tensor, z: Tensor, value: Tensor, weight: Tensor) -> Tensor:
         """(n,) Σ_a ‖(I − DDᴴ)(z_a − Σ_j θ_j M_j ĥ_a)‖² / s_a², D what a channel that moves adds in Z."""
         shape = torch.einsum("nj,jRr->nRr", value[..., 0].to(q.dtype), self._onto)
-        left = z.view(*weight.shape, -1) - (shape @ q.view(*weight.shape, -1).mT).mT
+        left = z - (shape @ q.mT).mT
         apart = _power(left.flatten(0, 1)) - _power((left @ self._moved.conj()).flatten(0, 1))
         return (apart.view(weight.shape) * weight).sum(1).double()
-
-    def _summed(self, products: Tensor, weight: Tensor) -> Tensor:
-        """(n, P) Σ_a w_a Σ_r of products (n A, P, r)."""
-        each = products.sum(-1).view(*weight.shape, products.shape[1])
-        return (each * weight[..., None]).sum(1).to(torch.complex128)
 
     def _turn(self, received: Tensor, turned: Tensor) -> Tensor:
         """Frames (n, A, T) without an offset (n,) in cycles a sample."""
@@ -345,11 +340,11 @@ class FlawEstimator:
         there = torch.where(own.any(1, keepdim=True), own, there)
         energy, shared, others = (part.masked_fill(~there, 0) for part in (energy, shared, others))
         weight = torch.where(there, 1 / noise, 0)
-        q_conj = q.conj().resolve_conj()[:, None]
-        information = self._summed(
-            (q @ self._information).view(len(q), len(self._pairs[0]), self.rank) * q_conj, weight
-        )
-        c = self._summed((z @ self._correlation).view(len(q), len(self.flaws), self.rank) * q_conj, weight)[..., None]
+        # G and c are linear in Σ_a w_a q_a* qᵀ_a and Σ_a w_a q_a* zᵀ_a, which are summed over the antennas first.
+        q, z = (part.view(frames, antennas, part.shape[-1]) for part in (q, z))
+        q_conj = (q.conj() * weight[..., None]).mT
+        information = ((q_conj @ q).flatten(1) @ self._information).to(torch.complex128)
+        c = ((q_conj @ z).flatten(1) @ self._correlation).to(torch.complex128)[..., None]
         covariance = inverse(_hermitian(information, self._pairs))
         value = covariance @ c
         count = there.sum(1)
@@ -369,7 +364,7 @@ class FlawEstimator:
         return _Solved(
             value=value[..., 0],
             covariance=covariance,
-            channel=(q @ self._invert).view(frames, antennas, len(self._invert.mT)),
+            channel=q @ self._invert,
             noise=torch.where(there, noise, torch.nan),
             snr_db=torch.where(there, 10 * torch.log10(signal / noise), torch.nan),
             offset=offset,
