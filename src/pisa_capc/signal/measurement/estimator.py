@@ -120,14 +120,15 @@ class Measurement:
     def without(self, flaws: Sequence[str]) -> Measurement:
         """θ̂ where these flaws are taken to be absent: what they would explain falls to the others, whose bars shrink.
 
-        c = G θ̂ of all flaws, and θ̂' = G'⁻¹ c' of those that are left. The misfit stays that of all flaws.
+        R the covariance, d the flaws that are absent: θ̂' = θ̂ − R_·d R_dd⁻¹ θ̂_d, R' = R − R_·d R_dd⁻¹ R_d·. The misfit
+        stays that of all flaws.
         """
-        left = [own for own, name in enumerate(self.flaws) if name not in flaws]
-        information = _inverse(self.covariance)
-        c = np.einsum("nij,nj->ni", information[:, left], self.value)
-        covariance = _inverse(information[:, left][:, :, left])
-        value = np.einsum("nij,nj->ni", covariance, c)
-        return replace(self, flaws=tuple(self.flaws[own] for own in left), value=value, covariance=covariance)
+        left, gone = ([j for j, name in enumerate(self.flaws) if (name in flaws) is absent] for absent in (False, True))
+        to_left, absent = self.covariance[:, gone][:, :, left], self.covariance[:, gone][:, :, gone]
+        gain = np.conj(to_left.swapaxes(1, 2)) @ _inverse(absent)
+        value = self.value[:, left] - (gain @ self.value[:, gone, None])[..., 0]
+        covariance = self.covariance[:, left][:, :, left] - gain @ to_left
+        return replace(self, flaws=tuple(self.flaws[j] for j in left), value=value, covariance=covariance)
 
     def features(self) -> tuple[Real, Real]:
         """(N, 2J) real and imaginary parts of the flaws that are an identity, and (N, 2J, 2J) their errors' covariance.
