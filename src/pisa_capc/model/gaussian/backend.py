@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, logsumexp
 
 from pisa_capc.core.errors import ConfigError, DataError, unknown_name
-from pisa_capc.model.gaussian.algebra import gaussians, information, inverse_of
+from pisa_capc.model.gaussian.algebra import full, gaussians, information, inverse_of
 
 AGEING = 0.1  # of what the devices differ by: how far hardware may move between two updates
 
@@ -56,6 +56,9 @@ class Observations:
         senders = int(sender.max(initial=-1)) + 1
         if not np.array_equal(np.unique(sender), np.arange(senders)):
             raise DataError(f"senders: expected all numbers from 0 to {senders - 1}; number them without gaps.")
+        if senders == len(sender) and self.own is not None:  # nothing to sum, which costs most where it is one frame
+            order = np.argsort(sender)
+            return Observations(self.value[order], self.frame + full(self.own[order]), np.zeros_like(self.frame))
         total, whole = information(self.value, self.own, self.frame, sender, senders)
         error = inverse_of(total)
         return Observations(np.einsum("nij,nj->ni", error, whole), error, np.zeros_like(self.frame))
