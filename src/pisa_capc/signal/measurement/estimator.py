@@ -439,6 +439,7 @@ def _hermitian(upper: Tensor, pairs: tuple[NDArray[np.intp], NDArray[np.intp]]) 
     found = upper.new_zeros(len(upper), size, size)
     found[:, columns, rows] = upper.conj()
     found[:, rows, columns] = upper
+    found.diagonal(dim1=1, dim2=2).imag.zero_()  # rounding
     return found
 
 
