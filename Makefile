@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 # Python compiles what is imported; to compile all of every package takes longer than to install it.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: setup setup-bench lock sbom soak demo test test-slow test-faults lint types docs docs-links results-page drawings clean
+.PHONY: setup setup-bench lock sbom soak speed-records demo test test-slow test-faults lint types docs docs-links results-page drawings clean
 
 # Container images often forbid Python to keep what it has compiled; every command would compile PyTorch again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -75,6 +75,10 @@ setup-bench:
 
 bench-%: $(STAMP)
 	$(BIN)/python -m benchmarks.$* $(ARGS)
+
+# Records of speed, on two cores that nothing else uses; NAMES="measure files" makes only these.
+speed-records: $(STAMP)
+	@$(BIN)/python -m benchmarks.records $(NAMES)
 
 study-real: $(STAMP)
 	$(BIN)/python -m studies.real --data "$(DATA)" --out results/studies/real.json $(ARGS)

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.memory import peak_memory
+from benchmarks.report import of_what
 from pisa_capc.core.randomness import generator
 from pisa_capc.decide.calibration import UCAPC, SourceStatistics, calibrators
 from pisa_capc.decide.calibration.blocks import Blocks
@@ -180,7 +181,7 @@ def main() -> None:
     speedup = {
         name: row["ms"] / rows[f"ucapc {name.rsplit(' ', 1)[1]}"]["ms"] for name, row in rows.items() if "POT" in name
     }
-    print(json.dumps({"threads": options.threads, "rows": rows, "speedup_over": speedup}))
+    print(json.dumps({**of_what(), "threads": options.threads, "rows": rows, "speedup_over": speedup}))
 
 
 if __name__ == "__main__":

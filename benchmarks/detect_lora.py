@@ -20,6 +20,7 @@ from rich.table import Table
 from scipy.signal import oaconvolve
 from threadpoolctl import threadpool_limits
 
+from benchmarks.report import of_what
 from pisa_capc.signal.detection.lora import LoraDetector
 from pisa_capc.signal.phy.lora import Modulation, lorawan, transmit
 from pisa_capc.signal.simulation.numerics import delay_kernel, resample
@@ -135,7 +136,12 @@ def measure(trials: int, seconds: float) -> dict[str, dict]:
         for factor in (7, 12, None)
         for duty in (0.1, 0.5)
     }
-    return {"detection": found, "false_alarms": alarms, "seconds_of_noise": {"each": seconds}, "times_real_time": fast}
+    return of_what() | {
+        "detection": found,
+        "false_alarms": alarms,
+        "seconds_of_noise": {"each": seconds},
+        "times_real_time": fast,
+    }
 
 
 def main() -> None:

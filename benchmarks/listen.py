@@ -5,7 +5,8 @@
 Real time: a publisher in a process of its own sends cs16 with GNU Radio's tag headers, 500 frames a second, a tenth of
 the time on the air; then the same samples at slower paces, until none is missed, or (`--every-pace`) at all. Other
 paces by `--paces`: twice a radio's is for this machine what a radio is for one half as fast. By onnxruntime
-(`--engine onnx`), where it is installed, and by PyTorch. Delay: from the moment when the last sample of a frame is due
+(`--engine onnx`), where it is installed, and by PyTorch; or by a model that was not trained in epochs (`--method
+closed-form`), as often as `--runs` says. Delay: from the moment when the last sample of a frame is due
 by the publisher's clock to its decision. Cores: CPU time for a second of the publisher, of the listener's process that
 receives and decides, and of the one that finds frames.
 Calibrating: CPU time for a frame, and of the longest call, frame by frame, where what is learnt is computed at once and
@@ -404,8 +405,11 @@ def _lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def engines(model: TrainedModel) -> Iterator[tuple[str, TrainedModel]]:
-    """The model computed by what is installed."""
+def engines(model: TrainedModel, method: str | None) -> Iterator[tuple[str, TrainedModel]]:
+    """The model computed by what is installed; one of a method under its name."""
+    if method is not None:
+        yield method, model
+        return
     if find_spec("onnxruntime") is not None:
         with tempfile.TemporaryDirectory() as folder:
             export_model(model, Path(folder) / FILE)
@@ -421,20 +425,28 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=120_000, help="while memory is watched; an hour has 1800000")
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--encoder", default="cnn")
+    parser.add_argument("--method", help="of a model without epochs in the encoder's place: closed-form")
+    parser.add_argument("--runs", type=int, default=1, help="of real time, one after the other")
     chosen = parser.parse_args()
     if min(chosen.paces) <= 0:
         parser.error(f"--paces: found {min(chosen.paces):g}, expected numbers above 0, as 1 2")
     torch.set_num_threads(1)
-    model = trained(chosen.encoder)
+    model = trained(chosen.encoder, chosen.method)
     air = scene(LOOP, EXCHANGE, OCTETS, acknowledged=True)
     facts: dict[str, Any] = {}
     if chosen.kills:  # first: a process with the threads of a runtime must not be forked
         facts["kills"] = kills(model, chosen.kills)
         show_table("Killed at random moments", [facts["kills"]])
     how = chosen.seconds, chosen.paces, chosen.every_pace
-    rows = [{"by": name, **row} for name, own in engines(model) for row in at_paces(own, air, *how)]
-    facts["calibrating"] = calibrating(model)
-    show_table("Calibrating", facts["calibrating"])
+    rows = [
+        {"by": name, **row}
+        for name, own in engines(model, chosen.method)
+        for _ in range(chosen.runs)
+        for row in at_paces(own, air, *how)
+    ]
+    if chosen.method is None:
+        facts["calibrating"] = calibrating(model)
+        show_table("Calibrating", facts["calibrating"])
     if chosen.frames:
         facts["memory"] = memory(model, chosen.frames)
         show_table("Memory", [facts["memory"]])

@@ -34,7 +34,12 @@ def begin(main: Callable[[], None]) -> None:
 def show(title: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any] | None = None) -> None:
     """Print `rows` as a table with their keys as columns, then everything as JSON."""
     show_table(title, rows)
-    print(json.dumps({"benchmark": title, "machine": machine(), "made": made(), **(facts or {}), "rows": list(rows)}))
+    print(json.dumps({"benchmark": title, **of_what(), **(facts or {}), "rows": list(rows)}))
+
+
+def of_what() -> dict[str, Any]:
+    """What a record was made with."""
+    return {"machine": machine(), "made": made()}
 
 
 def show_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from benchmarks.report import of_what
 from pisa_capc.signal.simulation.capture import prepare, render
 from pisa_capc.signal.simulation.generate import generate
 from pisa_capc.signal.simulation.scene import load_scene
@@ -147,7 +148,7 @@ def main() -> None:
     console.print(f"The whole Wi-Fi set, 76,288 frames written to disk: {seconds:.1f} s")
     if not options.peer_python.is_file():
         console.print(f"Sionna was skipped: no {options.peer_python}. Install it with `make setup-bench`.")
-    record = {"processes": PROCESSES, "samples": CASES, "results": results, "full_wifi_seconds": seconds}
+    record = of_what() | {"processes": PROCESSES, "samples": CASES, "results": results, "full_wifi_seconds": seconds}
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from benchmarks.report import RESULTS, read
@@ -37,7 +38,7 @@ Wi-Fi frames in noise. The target was 0.99 at 3 dB with four antennas, which {_r
 False alarms (target: less than one a minute): {"; ".join(map(_false, record["false_alarms"]))}.
 
 {table(headings, found)}
-{_lora()}{_bursts()}
+{_lora()}{_bursts()}{_files()}
 Command: `make bench-detect`, `python -m benchmarks.detect_lora`
 """
 
@@ -96,6 +97,70 @@ Bursts of any signal (`--waveform burst`) in {record["seconds"]:g} s of 16-bit s
 """
 
 
+FILE_AIMS = {"pisa detect": 120, "pisa identify": 80}  # M samples/s
+
+
+def _files() -> str:
+    if not (RESULTS / "speed/files-2core.json").exists():
+        return ""
+    record = read("speed/files-2core.json")
+    rows = [
+        [
+            f"`{row['command']}`",
+            f"{row['M samples/s']:.0f}",
+            str(FILE_AIMS[row["command"]]),
+            _reached(row["M samples/s"], FILE_AIMS[row["command"]]),
+            f"{row['times real time']:.2f}",
+            f"{row['seconds']:.1f} ({row['least']:.1f} to {row['most']:.1f})",
+            f"{row['cores']:.2f}",
+        ]
+        for row in record["rows"]
+    ]
+    seconds = record["samples"] / record["antennas"] / 20e6
+    return f"""
+Whole commands, from the start of Python to the last line written: {seconds:.1f} s of four antennas in 16-bit integers,
+{record["rows"][0]["frames"]:,} frames, {record["on air"]:.0%} on the air, from the page cache{_of_what(record)}.
+Headers are read, and `identify` decides with a closed form of ten devices. The median by the clock; cores are
+processor time for a second. Command: `make bench-files`
+
+{table(["command", "M samples/s", "aim", "", "times real time", "s (range)", "cores"], rows)}
+"""
+
+
+def _closed_form() -> str:
+    """The listener with a closed form, run after run."""
+    if not (RESULTS / "speed/listen-closed-form-2core.json").exists():
+        return ""
+    record = read("speed/listen-closed-form-2core.json")
+    rows = []
+    for pace, aim in ((1.0, 15.0), (2.0, 30.0)):
+        runs = [row for row in record["rows"] if row["times real time"] == pace]
+        delays = sorted(row["p99 ms"] for row in runs)
+        middle = median(delays)
+        rows.append(
+            [
+                f"{500 * pace:.0f}",
+                str(len(runs)),
+                f"{sum(row['missed'] for row in runs):,}",
+                f"{median(row['p50 ms'] for row in runs):.1f}",
+                f"{middle:.1f} ({delays[0]:.1f} to {delays[-1]:.1f})",
+                f"{aim:g}",
+                _reached(-middle, -aim),
+                f"{median(row['cores deciding'] for row in runs):.2f}",
+                f"{median(row['cores finding'] for row in runs):.2f}",
+            ]
+        )
+    headings = ["frames/s", "runs", "samples missed", "median, ms", "99 %, ms (range)", "aim", ""]
+    headings += ["cores that receive and decide", "that find frames"]
+    return f"""With a closed form in the network's place{_of_what(record)}; the median of runs of
+{record["rows"][0]["seconds"]:g} s. Command:
+`make bench-listen ARGS="--method closed-form --runs 5 --every-pace --paces 1 2 --kills 0 --frames 0"`
+
+{table(headings, rows)}
+
+"""
+
+
 def listen() -> str:
     """Whether a listener keeps up; nothing before it was measured."""
     if not (RESULTS / "speed/listen-2core.json").exists():
@@ -120,7 +185,7 @@ processor time for a second:
 
 {_paces(record["rows"])}
 
-{_others(record.get("others"))}
+{_closed_form()}{_others(record.get("others"))}
 {_calibrating(record.get("calibrating"))}
 {_memory(record.get("memory"))}{_kills(record.get("kills"))}
 Command: `make bench-listen`{f"; {taken}" if (taken := record.get("taken")) else ""}

@@ -276,9 +276,10 @@ def pages() -> dict[str, list[str]]:
             speeds.grids(),
             speeds.waiting(),
             speeds.train(),
+            speeds.measure(),
             speeds.calibrate(),
             speeds.simulate(),
-            *filter(None, (receivers.detect(), receivers.listen(), edge.section(), speeds.starts())),
+            *filter(None, (receivers.detect(), receivers.listen(), edge.section(), speeds.starts(), speeds.machines())),
         ],
         "erratum": ["# Erratum\n", rechecks.erratum()],
     }
