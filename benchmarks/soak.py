@@ -193,7 +193,7 @@ def pages(process: int, seconds: float) -> dict[str, Any]:
 
 
 def summarised(held: list[tuple[float, float]]) -> dict[str, Any]:
-    """What stays between two batches of samples, in the sixtieth after a sixth of the time and in the last, and all."""
+    """What stays between two batches of samples, after a sixth of the time and in the end; the most, with libraries."""
     own, libraries = np.array(held).T
     least = [float(part.min()) for part in np.array_split(own, LOOKS)]
     sixth = least[LOOKS // 6 - 1]
@@ -201,7 +201,7 @@ def summarised(held: list[tuple[float, float]]) -> dict[str, Any]:
         "MiB at a sixth": round(sixth, 1),
         "MiB at the end": round(least[-1], 1),
         "change": round(least[-1] / sixth - 1, 4),
-        "most MiB with libraries": round(float((own + libraries).max()), 1),
+        "most MiB": round(float((own + libraries).max()), 1),
         "libraries MiB": [round(float(libraries.min()), 1), round(float(libraries.max()), 1)],
     }
 

@@ -92,9 +92,10 @@ class TestTemporaryNames:
         while stat.read_text().rpartition(")")[2].split()[0] != "Z":
             time.sleep(0.01)
         left = tmp_path / f".a.{writer_mark().split('-')[0]}-{ended.pid}-0011.tmp"
-        left.touch()
-        remove_stale(tmp_path)
-        assert not left.exists()
+        for tidy in (lambda: remove_stale(tmp_path), lambda: write_text_atomic(tmp_path / "a", "of the next writer")):
+            left.touch()
+            tidy()
+            assert not left.exists()
         ended.wait()
 
     def test_of_containers_with_the_same_process_number_differ(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,11 +29,15 @@ UNREACHABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE,
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`: renamed to it when the block ends well, removed when it does not."""
+    """A temporary name beside `path`: renamed to it when the block ends well, removed when it does not.
+
+    What a killed writer had begun beside it is removed.
+    """
     temporary = path.with_name(f".{path.name[:40]}.{writer_mark()}.tmp")
     try:
         check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_begun(path)
         yield temporary
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
@@ -59,9 +63,8 @@ def whole(path: Path) -> Iterator[Path]:
     path = path.absolute()
     place = path if path.exists() else path.with_name(f".{path.name[:40]}.{writer_mark()}.tmp")
     try:
-        for left in path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp") if place != path else ():
-            if _is_stale(left):
-                _remove(left)
+        if place != path:
+            _remove_begun(path)
         yield place
         if place != path:
             os.replace(place, path)
@@ -75,6 +78,14 @@ def whole(path: Path) -> Iterator[Path]:
         if isinstance(error, DataError):  # it names a place that is gone now
             raise DataError(str(error).replace(str(place), str(path))) from error
         raise
+
+
+def _remove_begun(path: Path) -> None:
+    """What killed writers of `path` had begun."""
+    for left in path.parent.glob(f".{glob.escape(path.name[:40])}.*.tmp"):
+        with suppress(OSError):
+            if _is_stale(left):
+                _remove(left)
 
 
 def _remove(path: Path) -> None:
