@@ -141,16 +141,19 @@ def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
         child.start()
         there.close()
         here.recv()
-        began, held, before_s = time.monotonic(), list[tuple[float, float]](), _cpu_s(child.pid)
+        began, held, before_s = time.monotonic(), list[float](), _cpu_s(child.pid)
         while not here.poll(min(EVERY_S, seconds / LOOKS)):
-            held.append(held_mib(child.pid))
+            held.append(_resident_mib(child.pid))
             past_s = time.monotonic() - began
             cores = (_cpu_s(child.pid) - before_s) / past_s
             if len(held) % LOOKS == 0:
-                print(f"memory: {past_s:,.0f} s, {min(held[-LOOKS:])[0]:.1f} MiB, {cores:.2f} cores", flush=True)
+                low, high = min(held[-LOOKS:]), max(held[-LOOKS:])
+                print(f"memory: {past_s:,.0f} s, {low:.1f} to {high:.1f} MiB, {cores:.2f} cores", flush=True)
         told = here.recv()
         child.join()
         snippets = len(list((folder / "alarms").glob("*.sigmf-meta")))
+    parts = [float(part.min()) for part in np.array_split(held, LOOKS)]
+    sixth = parts[LOOKS // 6 - 1]
     return {
         "minutes": round(seconds / 60, 1),
         "frames sent": int(seconds * FRAMES_A_SECOND),
@@ -158,7 +161,10 @@ def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
         "senders": SENDERS,
         "samples": told["samples"],
         "samples missed": told["missed"],
-        **summarised(held),
+        "MiB at a sixth": round(sixth, 1),
+        "MiB at the end": round(parts[-1], 1),
+        "change": round(parts[-1] / sixth - 1, 4),
+        "most MiB": round(max(held), 1),
         "ring MiB": round(ListenPlan().buffer_s * AIR.sample_rate_hz * INSTANT / 2**20),
         "cores": round(cores, 2),
         "alarms": told["alarms"],
@@ -167,11 +173,10 @@ def memory(model: TrainedModel, seconds: float) -> dict[str, Any]:
     }
 
 
-def held_mib(process: int | None) -> tuple[float, float]:
-    """Of a process and all that it started: their own pages with the ring, and pages of files, mostly libraries.
+def _resident_mib(process: int | None) -> float:
+    """Of a process and all that it started: their own pages, and once the ring and the libraries, which they share.
 
-    What they share counts once. The system takes pages of files back when it likes and reads them again. Not Pss, for
-    there the libraries' part depends on whatever else runs on the machine.
+    Not Pss, of which the libraries' part depends on whatever else runs on the machine.
     """
     own, shared = 0, Counter[str]()
     for path in Path("/proc").glob("[0-9]*/status"):
@@ -180,30 +185,7 @@ def held_mib(process: int | None) -> tuple[float, float]:
             if process in (int(lines["Pid"]), int(lines["PPid"])):
                 own += int(lines["RssAnon"].split()[0])
                 shared |= Counter({name: int(lines[name].split()[0]) for name in ("RssShmem", "RssFile")})
-    return (own + shared["RssShmem"]) / 1024, shared["RssFile"] / 1024
-
-
-def pages(process: int, seconds: float) -> dict[str, Any]:
-    """The memory of a listener that runs already, until it ends or for so long."""
-    began, held = time.monotonic(), list[tuple[float, float]]()
-    while (now := held_mib(process))[0] and time.monotonic() < began + seconds:
-        held.append(now)
-        time.sleep(EVERY_S)
-    return {"minutes": round((time.monotonic() - began) / 60, 1), **summarised(held)}
-
-
-def summarised(held: list[tuple[float, float]]) -> dict[str, Any]:
-    """What stays between two batches of samples, after a sixth of the time and in the end; the most, with libraries."""
-    own, libraries = np.array(held).T
-    least = [float(part.min()) for part in np.array_split(own, LOOKS)]
-    sixth = least[LOOKS // 6 - 1]
-    return {
-        "MiB at a sixth": round(sixth, 1),
-        "MiB at the end": round(least[-1], 1),
-        "change": round(least[-1] / sixth - 1, 4),
-        "most MiB": round(float((own + libraries).max()), 1),
-        "libraries MiB": [round(float(libraries.min()), 1), round(float(libraries.max()), 1)],
-    }
+    return (own + shared.total()) / 1024
 
 
 def _cpu_s(process: int | None) -> float:
@@ -374,12 +356,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="of real time in which memory is watched")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--times", type=int, default=100, help="that the source comes and goes")
-    parser.add_argument("--process", type=int, help="instead of all: the memory of a listener that runs")
     parser.add_argument("--only", help="one part: kills, clocks, disk, source or memory")
     parser.add_argument("--out", type=Path, help="file of the record; parts that are not run stay as they are there")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = trained("", "closed-form") if options.process is None else None
+    model = trained("", "closed-form")
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "kills": lambda: kills(model, options.kills),  # first: a process with the threads of a runtime is not forked
         "clocks": lambda: clocks(model),
@@ -387,8 +368,6 @@ def main() -> None:
         "source": lambda: comes_and_goes(model, options.times),
         "memory": lambda: memory(model, options.seconds),
     }
-    if options.process is not None:
-        parts = {"pages": lambda: pages(options.process, options.seconds)}
     found: dict[str, Any] = {}
     if options.out is not None and options.out.is_file():
         found = json.loads(options.out.read_text(encoding="utf-8"))["parts"]

@@ -18,6 +18,8 @@ def test_memory_is_bounded_and_nothing_is_lost_or_said_twice() -> None:
     parts = read(soak.RECORD)["parts"]
     memory, clocks, disk, killed = (parts[name] for name in ("memory", "clocks", "disk", "kills"))
     assert memory["most MiB"] < soak.BOUND_MIB
+    assert memory["minutes"] >= 60
+    assert abs(memory["change"]) <= 0.02
     assert clocks["decided otherwise"] == clocks["alarms otherwise"] == 0
     assert disk["decided"] == disk["frames"]
     assert disk["alarms raised"] > 0

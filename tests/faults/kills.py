@@ -26,7 +26,7 @@ from tests.faults.readers import ROOT
 ORPHANS_S = 5.0  # that the processes of a killed command have to notice it
 LIMIT_S = 300.0  # for a command that is not killed
 # Of descriptions: what may differ between two runs. Digests cover it; arrays: which of its two names a pair has.
-TIMES = ("seconds", "machine", "digest", "arrays")
+TIMES = ("seconds", "machine", "made", "digest", "arrays")
 
 
 @dataclass(frozen=True)
