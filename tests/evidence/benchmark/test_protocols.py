@@ -33,7 +33,8 @@ def test_written_settings_are_the_defaults_of_the_code(name: str) -> None:
     protocol = read_protocol(name)
     check_protocol(protocol)
     assert protocol.training == TrainingConfig()
-    assert protocol.split.to_json() == {"validation": VALIDATION, "few_shot": FEW_SHOT}
+    held_out = {"held_out": "block"} if name == "block-place" else {}  # which is its subject
+    assert protocol.split.to_json() == {"validation": VALIDATION, "few_shot": FEW_SHOT, **held_out}
     assert protocol.dataset.simulate is None or protocol.dataset.simulate.seed == DEFAULT_SEED
     grid = protocol.search.grid if protocol.search else {}
     for row in protocol.methods:
