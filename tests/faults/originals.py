@@ -107,11 +107,19 @@ def _csi(card: str) -> Callable[[Path], None]:
             "intel": lambda: b"".join(csi.intel_record(np.resize(h, (30, 2, 1)), (1, 0)) for h in channels),
             "atheros": lambda: b"".join(csi.atheros_record(np.resize(h, (56, 2, 1))) for h in channels),
             "esp32": lambda: "".join(csi.esp32_line(h) for h in channels).encode(),
+            "esp-csi": lambda: "".join(csi.espressif_line(_pairs(h), 15) for h in channels).encode(),
+            "picoscenes": lambda: b"".join(csi.picoscenes_packet(np.resize(h, (56, 2, 1))) for h in channels),
             "nexmon": lambda: csi.pcap(csi.nexmon_packet(csi.integer_words(h), n) for n, h in enumerate(channels)),
         }
         (folder / "log").write_bytes(content[card]())
 
     return make
+
+
+def _pairs(channel: np.ndarray) -> list[int]:
+    """Imaginary and real part in turn, from the lowest of 64 subcarriers on: the edges are empty."""
+    filled = np.where(abs(np.arange(64) - 32) <= 28, channel, 0)
+    return list(map(int, np.stack([filled.imag, filled.real], -1).ravel()))
 
 
 # Models, calibrations, scores.

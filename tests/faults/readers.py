@@ -321,7 +321,7 @@ def _request(folder: Path) -> Any:
 RECORD = "record"  # stands for the file, whose name is that of its content
 FORMATS = ("cs8", "cu8", "cs16", "cs16_be", "cu16", "cf32", "cf64")
 REQUESTS = ("names", "enrol", "login", "decisions", "frame")
-CARDS = {"intel": "csiread", "atheros": "csiread", "esp32": None, "nexmon": None}
+CARDS = {"intel": "csiread", "atheros": "csiread", "esp32": None, "esp-csi": None, "nexmon": None, "picoscenes": None}
 
 READERS = {
     "capture, .h5": Reader("set", "E1/D01/L1.h5", "hdf5", _dataset, _always),
