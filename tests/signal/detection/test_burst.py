@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError
+from pisa_capc.data.store.origins import read_origins
 from pisa_capc.live.listen.hearing import Hearing
 from pisa_capc.signal.detection import detect, finder_of
 from pisa_capc.signal.detection.burst import CHUNK, CHUNKS, BurstDetector, BurstSettings
@@ -120,6 +121,11 @@ def test_a_signal_that_never_stops_is_taken_in_windows() -> None:
     found = detect(InMemory(x, RATE_HZ), "burst:window=1e-3,hop=2e-3").frames
     assert [(one.start, one.samples) for one in found] == [(start, 1000) for start in range(0, 10_000, 2000)]
     assert len(detect(InMemory(x, RATE_HZ), "burst:window=1e-3").frames) == 10
+    hearing = Hearing(About("air", RATE_HZ, 433e6, 2, 0), Encoding.named("cf32"), "burst:window=1e-3,hop=2e-3", 1000)
+    raw = np.ascontiguousarray(x.T).view(np.uint8).reshape(-1)
+    heard = [one for at in range(0, 10_000, 700) for one in hearing.push(raw[16 * at :][: 16 * 700], at, False)]
+    assert [one.start for one in heard] == [one.start for one in found]
+    assert (heard[3].iq == x[:, 6000:7000]).all()
 
 
 @pytest.mark.parametrize("kind", ["cs16", "cu8"])
@@ -184,6 +190,22 @@ def test_settings_that_make_no_sense_are_refused(text: str) -> None:
         BurstSettings.named(text)
     with pytest.raises(ConfigError, match="wifi:gap=1: has no settings"):
         finder_of("wifi:gap=1")
+
+
+def test_a_dataset_keeps_what_is_known_of_a_burst(pisa: Command, tmp_path: Path) -> None:  # noqa: F811
+    np.save(tmp_path / "air.npy", air()[0] / 64)
+    given = ("--sample-rate", RATE_HZ, "--carrier", "433e6", "--waveform", "burst", "--samples", 256)
+    assert pisa("import", "iq", tmp_path / "air.npy", "--out", tmp_path / "set", *given).code == 0
+    names = ("--out", tmp_path / "found", "--label", "none")
+    assert pisa("detect", tmp_path / "air.npy", *given, *names).code == 0
+    for folder in ("set", "found"):
+        rows = read_origins(tmp_path / folder)
+        assert rows is not None
+        np.testing.assert_allclose([row.start for row in rows], STARTS, atol=4)
+        np.testing.assert_allclose([row.samples for row in rows], LENGTHS, atol=8)
+        np.testing.assert_allclose([row.cfo_hz for row in rows], CFO_HZ, atol=5e3)
+        np.testing.assert_allclose([row.snr_db for row in rows], 15, atol=0.7)
+        assert all(50e3 < row.bandwidth_hz < 1e6 and np.isnan(row.channel_hz) for row in rows)
 
 
 def test_a_command_stores_bursts_as_frames(pisa: Command, tmp_path: Path) -> None:  # noqa: F811

@@ -58,7 +58,11 @@ def stored(who: Predicted) -> Iterator[dict[str, Any]]:
     """The same of frames that were cut before: of a dataset, where `row` is the place of each, or of channel state."""
     own = who.input
     cfo_hz = [None] * len(who) if who.scores.cfo_hz is None else who.scores.cfo_hz.tolist()
-    origins = read_origins(own.source.folder) if isinstance(own.source, StoreSource) else None
+    origins = None
+    if isinstance(own.source, StoreSource):
+        origins = read_origins(own.source.folder)
+        if len(origins or ()) != own.source.starts[-1]:  # frames were added that it does not list
+            origins = None
     for i, (row, identity) in enumerate(zip(own.rows.tolist(), who.identities, strict=True)):
         yield {
             "row": row,

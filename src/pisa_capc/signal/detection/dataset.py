@@ -236,25 +236,28 @@ def _unfit(frame: FoundFrame, device: str | None, found: Found, samples: int) ->
 
 def _origins(spec: CaptureSpec, members: Sequence[_Chosen]) -> Iterator[Origin]:
     for i, chosen in enumerate(members):
-        frame, about = chosen.frame, chosen.found.recording.about
-        began, per_sample = about.time, about.sample_rate_hz / chosen.found.waveform.sample_rate_hz
-        yield Origin(
-            spec.environment,
-            spec.device,
-            spec.capture,
-            i,
-            frame.source,
-            frame.start,
-            frame.time_s,
-            "" if began is None else (began + timedelta(seconds=frame.time_s)).isoformat(),
-            round(frame.quality, 6),
-            frame.header.transmitter or "",
-            round(float(np.nanmedian(frame.cfo_hz)), 3),
-            round(float(np.max(np.nan_to_num(frame.snr_db, nan=-math.inf))), 3),
-            math.nan if frame.samples is None else round(frame.samples * per_sample),
-            math.nan if frame.bandwidth_hz is None else round(frame.bandwidth_hz, 3),
-            math.nan if frame.channel_hz is None else frame.channel_hz,
-        )
+        yield origin_of(spec, i, chosen.frame, chosen.found.recording.about, chosen.found.waveform.sample_rate_hz)
+
+
+def origin_of(spec: CaptureSpec, number: int, frame: FoundFrame, about: About, rate_hz: float) -> Origin:
+    """What a dataset keeps of a found frame. rate_hz: of the waveform, at which its samples are counted."""
+    return Origin(
+        spec.environment,
+        spec.device,
+        spec.capture,
+        number,
+        frame.source,
+        frame.start,
+        frame.time_s,
+        "" if about.time is None else (about.time + timedelta(seconds=frame.time_s)).isoformat(),
+        round(frame.quality, 6),
+        frame.header.transmitter or "",
+        round(float(np.nanmedian(frame.cfo_hz)), 3),
+        round(float(np.max(np.nan_to_num(frame.snr_db, nan=-math.inf))), 3),
+        math.nan if frame.samples is None else round(frame.samples * about.sample_rate_hz / rate_hz),
+        math.nan if frame.bandwidth_hz is None else round(frame.bandwidth_hz, 3),
+        math.nan if frame.channel_hz is None else frame.channel_hz,
+    )
 
 
 def _samples(members: Sequence[_Chosen], samples: int, keep_cfo: bool, done: Any) -> Iterator[NDArray[np.complex64]]:

@@ -6,7 +6,7 @@ anything is written; then captures are read and stored one at a time, so memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from pisa_capc.core.registry import Registry
 from pisa_capc.data.frames import Frames
 from pisa_capc.data.geometry import ArrayGeometry, default_geometry
 from pisa_capc.data.store.dataset import TIME, CaptureSpec, Dataset
+from pisa_capc.data.store.origins import Origin
 
 NAMES = {"environment": "E1", "capture": "L1"}  # of frames of which nothing says where and when
 # What every format of this package can be told, beside options of its own; it refuses the rest.
@@ -122,6 +123,7 @@ class Plan:
     place: Callable[[CaptureSpec, int], str] | None = None  # where the source has a frame of a capture, for messages
     assumed: tuple[str, ...] = ()  # what the source does not say, with its value
     notes: tuple[str, ...] = ()  # sentences on what is done with what it says
+    origins: Callable[[CaptureSpec], Iterable[Origin]] | None = None  # what is known of the frames of a capture
 
 
 class Format:

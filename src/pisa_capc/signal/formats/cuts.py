@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.quantities import MOST_ANTENNAS
-from pisa_capc.signal.detection import detect
+from pisa_capc.signal.detection import FoundFrame, detect
 from pisa_capc.signal.detection.burst import STORED
 from pisa_capc.signal.formats.arrays import MAT, FrameArray, open_array
 from pisa_capc.signal.formats.base import ImportOptions
@@ -187,8 +189,20 @@ def alike(files: Sequence[SignalFile]) -> Rates:
     return first.rates
 
 
-def cut(files: Sequence[SignalFile], options: ImportOptions) -> tuple[list[Sequence[int]], int, str]:
-    """Where the frames of each file begin, their samples, and that in words."""
+class Cuts(NamedTuple):
+    """Where the frames of each file begin, their samples, and that in words.
+
+    found: what is known of a frame that is a burst, by the number of its file and its start.
+    """
+
+    starts: list[Sequence[int]]
+    samples: int
+    words: str
+    found: Mapping[tuple[int, int], FoundFrame] = MappingProxyType({})
+
+
+def cut(files: Sequence[SignalFile], options: ImportOptions) -> Cuts:
+    """What frames are cut from files of one kind."""
     if files[0].frames is not None:
         return _as_stored(files, options)
     lengths = [file.about.length for file in files]
@@ -202,19 +216,19 @@ def cut(files: Sequence[SignalFile], options: ImportOptions) -> tuple[list[Seque
     middle = sorted(lengths)[len(lengths) // 2]
     if len(files) > 1 and middle <= WHOLE and 2 * (shortest := min(lengths)) >= middle:
         samples = min(options.samples or shortest, shortest)
-        return (
+        return Cuts(
             [[0]] * len(files),
             samples,
             f"each recording a frame of its first {samples:,} samples (--window, --waveform)",
         )
-    starts, samples, how = _bursts(files, "burst", options.samples)
-    if sum(map(len, starts)) >= FEWEST_BURSTS * len(files):
-        return starts, samples, how
+    bursts = _bursts(files, "burst", options.samples)
+    if sum(map(len, bursts.starts)) >= FEWEST_BURSTS * len(files):
+        return bursts
     samples = min(options.samples or STORED, middle)
     return _windows(files, samples, samples, "hardly any bursts stand out; --window, --waveform")
 
 
-def _as_stored(files: Sequence[SignalFile], options: ImportOptions) -> tuple[list[Sequence[int]], int, str]:
+def _as_stored(files: Sequence[SignalFile], options: ImportOptions) -> Cuts:
     shapes = [file.frames.frames.shape for file in files if file.frames is not None]
     if options.window is not None or options.waveform is not None:
         raise ConfigError(
@@ -228,10 +242,10 @@ def _as_stored(files: Sequence[SignalFile], options: ImportOptions) -> tuple[lis
             f"{files[0].path.parent}: frames of {shortest:,} to {max(shape[2] for shape in shapes):,} samples. Give "
             f"--samples, at most {shortest}, to cut them all to these."
         )
-    return [range(shape[0]) for shape in shapes], samples, f"frames of {samples:,} samples"
+    return Cuts([range(shape[0]) for shape in shapes], samples, f"frames of {samples:,} samples")
 
 
-def _windows(files: Sequence[SignalFile], samples: int, hop: int, why: str) -> tuple[list[Sequence[int]], int, str]:
+def _windows(files: Sequence[SignalFile], samples: int, hop: int, why: str) -> Cuts:
     shortest = min(files, key=lambda file: file.about.length)
     if not 2 <= samples <= shortest.about.length or hop < 1:
         raise ConfigError(
@@ -239,10 +253,10 @@ def _windows(files: Sequence[SignalFile], samples: int, hop: int, why: str) -> t
             f"{shortest.about.length:,} that it has. Give another --window, in seconds."
         )
     starts: list[Sequence[int]] = [range(0, file.about.length - samples + 1, hop) for file in files]
-    return starts, samples, f"windows of {samples:,} samples, {hop:,} apart ({why})"
+    return Cuts(starts, samples, f"windows of {samples:,} samples, {hop:,} apart ({why})")
 
 
-def _bursts(files: Sequence[SignalFile], waveform: str, samples: int | None) -> tuple[list[Sequence[int]], int, str]:
+def _bursts(files: Sequence[SignalFile], waveform: str, samples: int | None) -> Cuts:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         found = [detect(file.recording, waveform).frames for file in files if file.recording is not None]
@@ -257,9 +271,11 @@ def _bursts(files: Sequence[SignalFile], waveform: str, samples: int | None) -> 
     lengths = sorted(frame.samples or 0 for frames in found for frame in frames)
     typical = lengths[len(lengths) // 2] if lengths else STORED
     samples = samples or max(2, min(typical, LONGEST_BURST))
-    starts: list[Sequence[int]] = [
-        [frame.start for frame in frames if frame.start + samples <= file.about.length]
+    kept = [
+        {frame.start: frame for frame in frames if frame.start + samples <= file.about.length}
         for file, frames in zip(files, found, strict=True)
     ]
+    starts: list[Sequence[int]] = [list(own) for own in kept]
     count = f"{sum(map(len, starts)):,} bursts that last {typical:,} samples in the median"
-    return starts, samples, f"{count}, each a frame of {samples:,} (--waveform, --samples, --window)"
+    words = f"{count}, each a frame of {samples:,} (--waveform, --samples, --window)"
+    return Cuts(starts, samples, words, {(n, at): frame for n, own in enumerate(kept) for at, frame in own.items()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,10 @@ from pisa_capc.core.errors import ConfigError, DataError
 from pisa_capc.core.quantities import frequency
 from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec
 from pisa_capc.data.store.files import fields_of, find_captures
+from pisa_capc.data.store.origins import Origin
 from pisa_capc.data.store.outside import files_under
-from pisa_capc.signal.detection.dataset import file_name
+from pisa_capc.signal.detection import FoundFrame
+from pisa_capc.signal.detection.dataset import file_name, origin_of
 from pisa_capc.signal.formats.arrays import MAT
 from pisa_capc.signal.formats.base import (
     EVERYWHERE,
@@ -55,11 +57,14 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     default = RTL_433 if "rtl_433" in said else RATES
     files = [open_file(path, names, options, default) for path, names in found]
     rates = alike(files)
-    cuts, samples, how = cut(files, options)
+    cuts, samples, how, found_frames = cut(files, options)
     members: dict[tuple[str, str, str], list[tuple[SignalFile, int]]] = {}
-    for file, starts in zip(files, cuts, strict=True):
+    bursts: dict[tuple[str, str, str], list[tuple[SignalFile, FoundFrame]]] = {}
+    for number, (file, starts) in enumerate(zip(files, cuts, strict=True)):
         key = file.names["environment"], file.names["device"], file.names["capture"]
         members.setdefault(key, []).extend((file, start) for start in starts)
+        own = bursts.setdefault(key, [])
+        own += [(file, found_frames[number, start]) for start in starts if (number, start) in found_frames]
     specs = {CaptureSpec(*key, len(own)): own for key, own in members.items() if own}
     if not specs:
         raise DataError(f"{source}: no frame was found. {how}. Give --window, in seconds, to cut it anyway.")
@@ -74,13 +79,22 @@ def plan(source: Path, options: ImportOptions) -> Plan:
     def read(spec: CaptureSpec) -> Samples:
         return np.stack([file.read(start, samples) for file, start in specs[spec]]), None
 
+    def origins(spec: CaptureSpec) -> Iterator[Origin]:
+        for i, (file, frame) in enumerate(bursts[spec.environment, spec.device, spec.capture]):
+            yield origin_of(spec, i, frame, file.about, file.about.sample_rate_hz)
+
     dataset = described(antennas, options, *rates)
     known = {*said, *files[0].said}
     known |= {"geometry"} if dataset.geometry.antennas == 1 else set()
     words = [file.words for file in files[:1] if file.words]
     assumed = [*words, how, *said[:1], *assumptions(options, known, rates)]
     return Plan(
-        dataset, read, lambda spec, i: specs[spec][i][0].place(specs[spec][i][1]), tuple(assumed), (*notes, *copies)
+        dataset,
+        read,
+        lambda spec, i: specs[spec][i][0].place(specs[spec][i][1]),
+        tuple(assumed),
+        (*notes, *copies),
+        origins if found_frames else None,
     )
 
 

@@ -18,6 +18,8 @@ from pisa_capc.data.samples import check_samples
 from pisa_capc.data.store.dataset import UNLABELLED, CaptureSpec, Dataset
 from pisa_capc.data.store.files import bytes_text, whole
 from pisa_capc.data.store.native import write_capture
+from pisa_capc.data.store.origins import NAME as ORIGINS
+from pisa_capc.data.store.origins import PROVENANCE, digest, origins_text, write_origins
 from pisa_capc.signal.formats.base import (
     FORMATS,
     ExportOptions,
@@ -65,6 +67,10 @@ def import_dataset(
     provenance: dict[str, Any] = {"command": f"import {name}", "source": str(source.resolve()), "options": chosen}
     used = plugins.described(FORMATS.origin(name))
     provenance |= {"plugins": used} if used else {}
+    text = None
+    if plan.origins is not None and not add:  # rows of frames that are added would have to go between others
+        text = origins_text(origin for spec in plan.dataset.captures for origin in plan.origins(spec))
+        provenance[PROVENANCE] = digest(text)
     dataset = replace(plan.dataset, provenance={**plan.dataset.provenance, **provenance})
     began, made = not (out / "dataset.json").exists(), not out.exists()
     if add:
@@ -72,6 +78,8 @@ def import_dataset(
         dataset.write(out)
     else:
         dataset.create(out)
+        if text is not None and not (out / ORIGINS).exists():
+            write_origins(out, text)
     if show and plan.assumed:
         console.print(f"Not in {source}, so assumed: {', '.join(plan.assumed)}.", highlight=False, soft_wrap=True)
     for note in plan.notes if show else ():
@@ -146,7 +154,7 @@ def _read(plan: Plan, spec: CaptureSpec, source: Path) -> Samples:
 
 def _take_back(out: Path, dataset: Dataset, made: bool) -> None:
     """Remove a dataset that was begun in an empty folder, and no file but its own; `made`: the folder as well."""
-    for path in ("dataset.json", *(spec.path for spec in dataset.captures)):
+    for path in ("dataset.json", ORIGINS, *(spec.path for spec in dataset.captures)):
         (out / path).unlink(missing_ok=True)
     folders = {folder for spec in dataset.captures for folder in (out / spec.path).parents if out in folder.parents}
     for folder in (*sorted(folders, reverse=True), *[out] * made):  # those inside first
