@@ -147,5 +147,5 @@ def _look_further() -> None:
 
 def _inside(part: object, packages: Sequence[str]) -> bool:
     """Whether a part's code stands in one of the packages."""
-    module = str(getattr(part, "__module__", "") or "")
+    module = str(getattr(getattr(part, "__wrapped__", part), "__module__", "") or "")
     return any(module == package or module.startswith(f"{package}.") for package in packages)

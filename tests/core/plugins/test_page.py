@@ -19,6 +19,7 @@ from pisa_capc.live.listen import StreamSettings, open_stream
 from pisa_capc.live.notify import Notifier, open_sink
 from pisa_capc.model.training import fit
 from pisa_capc.signal.formats import ImportOptions, import_dataset
+from pisa_capc.signal.measurement import FLAWS, FlawEstimator
 from pisa_capc.signal.recordings.encoding import Encoding
 from pisa_capc.signal.waveforms import WAVEFORMS
 from tests.live.listen.tools import Reading
@@ -63,6 +64,13 @@ def simulate(name: str, folder: Path) -> None:
     assert made["plugins"] == plugins.described(WAVEFORMS.origin(name))
 
 
+def fit_flaw(name: str, _: Path) -> None:
+    x = WAVEFORMS["wifi"].preamble()
+    noise = np.random.default_rng(0).normal(size=(1, 1, 320, 2)) @ [1e-3, 1e-3j]
+    found = FlawEstimator(WAVEFORMS["wifi"]).measure((x + 0.02 * FLAWS[name].of(x))[None, None] + noise)
+    assert dict(zip(found.flaws, found.value[0], strict=True))[name] == pytest.approx(0.02, abs=0.005)
+
+
 def listen(name: str, folder: Path) -> None:
     (folder / "roof.iq").write_bytes(bytes(range(40)))
     source, stream = open_stream(f"{name}:{folder / 'roof.iq'}", StreamSettings(assumed_antennas=2))
@@ -83,6 +91,7 @@ USES: dict[str, Callable[[str, Path], None]] = {
     "calibration": calibrate,
     "format": convert,
     "waveform": simulate,
+    "flaw": fit_flaw,
     "source": listen,
     "alarm sink": notify,
 }

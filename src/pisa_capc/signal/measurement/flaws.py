@@ -35,6 +35,11 @@ class Flaw:
     of: Callable[[Complex], Complex]
     in_data: bool = True
 
+    @property
+    def __wrapped__(self) -> Callable[[Complex], Complex]:
+        """Whose code it is: that of a plugin, where one registers it."""
+        return self.of
+
 
 FLAWS: Registry[Flaw] = Registry("flaw")
 
