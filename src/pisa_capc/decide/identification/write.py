@@ -26,7 +26,7 @@ from pisa_capc.signal.detection.finding import band_of
 from pisa_capc.signal.recordings.base import FileRecording
 from pisa_capc.signal.recordings.sigmf import DATA, META, annotation, as_text, described, extensions_with_ours, validate
 
-MEASURED = ("snr_db", "samples", "bandwidth_hz", "channel_hz")  # of found frames, stored with them
+MEASURED = ("cfo_hz", "snr_db", "samples", "bandwidth_hz", "channel_hz")  # of found frames, stored with them
 FORMATS = (".csv", ".jsonl", ".parquet", META)
 GENERATOR = "pisa identify"
 
@@ -70,15 +70,20 @@ def stored(who: Predicted) -> Iterator[dict[str, Any]]:
             "capture": own.captures[own.capture[i]],
             "frame": int(own.frame[i]),
             "cfo_hz": cfo_hz[i],
-            **({} if origins is None else _found_as(origins[row])),
+            **({} if origins is None else _found_as(origins[row], cfo_hz[i])),
             **decision(identity),
         }
 
 
-def _found_as(origin: Origin) -> dict[str, Any]:
-    """What the dataset keeps of a frame from its recording."""
-    known = {name: getattr(origin, name) for name in ("recording", "start", "time_s", *MEASURED)}
-    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in known.items()}
+def _found_as(origin: Origin, cfo_hz: Any) -> dict[str, Any]:
+    """What the dataset keeps of a frame from its recording; cfo_hz: what the model was given, if anything."""
+    known = {name: getattr(origin, name) for name in MEASURED}
+    said = {name: value if isfinite(value) else None for name, value in known.items()}
+    if said["samples"] is not None:
+        said["samples"] = int(said["samples"])
+    if cfo_hz is not None:
+        said["cfo_hz"] = cfo_hz
+    return {"recording": origin.recording, "start": origin.start, "time_s": origin.time_s, **said}
 
 
 def records(who: Predicted) -> list[dict[str, Any]]:
