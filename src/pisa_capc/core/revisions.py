@@ -12,7 +12,7 @@ TRAINING = 1  # trainer, encoders, layers and descriptors
 CALIBRATION = 1  # U-CAPC and its peers
 GUARD = 1  # the safe calibration of earlier versions, which records hold
 DEPLOYMENTS = 1  # what a deployment draws, and how it is scored
-METHODS = {"irm": 2}  # a method that is not listed has version 1
+METHODS = {"irm": 2, "closed-form": 2}  # a method that is not listed has version 1
 # What a method with one encoder has on top of that. Transformer: on a GPU its dropout took half instead of a tenth in
 # these, because masks depended on how wide the compiler counts (see stacked/noise.py, and the erratum of the results).
 WITH_ENCODER = {

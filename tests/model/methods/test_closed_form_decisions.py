@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from pisa_capc.core.errors import DataError
 from pisa_capc.data.frames import Frames, load
 from pisa_capc.data.protocol import split
 from pisa_capc.decide.calibration.peers import Direct
+from pisa_capc.decide.enrolment import enrol, remove
 from pisa_capc.decide.identification import Choices, predict
 from pisa_capc.decide.identification.likelihood import pooled_scores
 from pisa_capc.evidence.evaluation import infer
@@ -21,8 +23,10 @@ from pisa_capc.evidence.reports.run import _hardware
 from pisa_capc.model.inference import TrainedModel, embed
 from pisa_capc.model.training import Run, fit
 from pisa_capc.signal.measurement.fit import GoodnessOfFit
+from pisa_capc.signal.measurement.senders import measure
 from pisa_capc.signal.simulation.generate import generate
 from pisa_capc.signal.waveforms import WAVEFORMS
+from tests.signal.measurement.frames import white
 
 CHOICES = Choices(Direct(), reject=None)
 
@@ -104,3 +108,46 @@ def test_a_report_shows_the_hardware_of_each_device(trained: TrainedModel, frame
     picture = decided_picture(run, tmp_path / "flaws.png")
     assert picture is not None
     assert picture.path.stat().st_size > 10_000
+
+
+def made(room: Frames, iq: np.ndarray) -> Frames:
+    names = np.array(room.devices)[room.device]
+    return Frames.from_arrays(iq.astype(np.complex64), device=names, environment="E1", geometry=room.geometry)
+
+
+def test_frames_of_another_waveform_are_neither_measured_nor_enrolled(trained: TrainedModel, frames: Frames) -> None:
+    """Nor such of another sample rate than they say: no confident wrong number."""
+    room, random = frames.where(environment="E1", device="D01"), np.random.default_rng(3)
+    chirps = np.tile(WAVEFORMS["lora"].preamble()[:320], (len(room), 4, 1)) + 0.1 * white(random, *room.iq.shape)
+    slower = np.repeat(room.iq[..., :160], 2, axis=-1)
+    others = remove(trained, "D01")
+    for wrong in (made(room, chirps), made(room, slower)):
+        with pytest.raises(DataError, match="do not seem to begin with the preamble of Wi-Fi"):
+            measure(wrong)
+        with pytest.raises(DataError, match="do not seem to begin with the preamble of Wi-Fi"):
+            enrol(others, "new", wrong.unlabelled(), device="cpu")
+        who = predict(trained, wrong.unlabelled(), Choices(Direct()), "cpu")
+        assert who.misfits == len(room)
+        assert set(who.device) == {None}
+    with pytest.warns(UserWarning, match="do not seem to begin"):  # who names the waveform knows better
+        assert np.nanmean(measure(made(room, chirps), "wifi").suspicion < 0.01) == 1
+
+
+def test_clipped_frames_are_enrolled_with_a_warning(trained: TrainedModel, frames: Frames) -> None:
+    room = frames.where(environment="E1", device="D01")
+    most = np.sqrt(np.mean(np.abs(room.iq) ** 2, axis=-1, keepdims=True))
+    clipped = np.clip(room.iq.real, -most, most) + 1j * np.clip(room.iq.imag, -most, most)
+    with pytest.warns(UserWarning, match=r"new: 100% of its frames do not fit the waveform"):
+        enrol(remove(trained, "D01"), "new", made(room, clipped).unlabelled(), anyway=True, device="cpu")
+
+
+def test_frames_without_noise_are_measured(frames: Frames) -> None:
+    """Bars are as small as float32 and the few taps of a channel allow, and hold the truth."""
+    room = frames.where(environment="E1", device="D01").select(np.arange(20))
+    image = 0.03 - 0.02j
+    sent = WAVEFORMS["wifi"].preamble()[:320]
+    gain = white(np.random.default_rng(4), 20, 4, 1)
+    found = measure(made(room, gain * (sent + image * sent.conj()))).measurement
+    off = np.abs(found.value[:, found.flaws.index("image")] - image)
+    assert np.all(off < 1e-3)
+    assert np.isfinite(found.covariance).all()

@@ -26,7 +26,9 @@ from pisa_capc.model.gaussian import GaussianBackend, Observations
 from pisa_capc.model.inference import Embedding, SourceStatistics, TrainedModel, embed
 from pisa_capc.model.inference.model import method_of
 from pisa_capc.model.inference.tensors import digest
-from pisa_capc.model.methods.closed_form import ClosedForm
+from pisa_capc.model.methods.closed_form import ClosedForm, FlawsInClosedForm
+from pisa_capc.signal.measurement.fit import SUSPECTED
+from pisa_capc.signal.measurement.senders import check_waveform
 
 FEWEST = 10  # frames: fewer say too little about the next ones, and ranks among them nothing
 FEWEST_MEASURED = 3  # of the closed form, whose error bars say how little a few frames tell
@@ -78,8 +80,16 @@ def enrol(
             "it from more, or identify with a larger --alpha or --reject none.",
             stacklevel=2,
         )
+    if isinstance(trained.model, FlawsInClosedForm):
+        check_waveform(frames, trained.model.estimator, named=anyway)
     source = checked(trained.statistics)
-    scores = embed(trained, frames, device, after_batch=after_batch)
+    scores = embed(trained, frames, device, after_batch=after_batch, fit=True)
+    if scores.fit is not None and (off := float(np.mean(scores.fit < SUSPECTED))) > 0.5:
+        warnings.warn(
+            f"{name}: {off:.0%} of its frames do not fit the waveform. If its own filter is the cause, it is known by "
+            "that too; if the receiver clips or something interferes, it will not be recognised elsewhere.",
+            stacklevel=2,
+        )
     own, carrier_hz = scores.embedding.astype(np.float64), scores.cfo_hz
     learnt = None
     if source.device_mean is None:

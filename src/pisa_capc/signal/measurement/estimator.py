@@ -75,7 +75,8 @@ class Measurement:
     its error, circular and complex: half of it belongs to each of the real and the imaginary part. channel: (N, A, L)
     ĥ. noise: (N, A) s_a², NaN on antennas that are missing. snr_db: (N, A). offset: (N,) carrier offset in cycles a
     sample. misfit: (N,) energy per dimension that θ̂ leaves in Z, relative to noise and the walk of an ordinary phase;
-    about one where the model holds, see `suspicion`. freedom: (N, 2) dimensions of the two.
+    about one where the model holds, see `suspicion`. freedom: (N, 2) dimensions of the two. explained: (N,) part of the
+    energy that x explains behind a channel.
     """
 
     flaws: tuple[str, ...]
@@ -87,6 +88,7 @@ class Measurement:
     offset: Real
     misfit: Real
     freedom: NDArray[np.int64]
+    explained: Real
 
     def __len__(self) -> int:
         return len(self.value)
@@ -371,8 +373,8 @@ class FlawEstimator:
             offset=offset,
             misfit=misfit,
             freedom=freedom,
-            turned=turned,
             explained=shared.sum(1) / energy.sum(1),
+            turned=turned,
             uncertain=uncertain,
         )
 
@@ -388,8 +390,8 @@ class _Solved(NamedTuple):
     offset: Tensor
     misfit: Tensor
     freedom: Tensor
-    turned: Tensor
     explained: Tensor
+    turned: Tensor
     uncertain: Tensor
 
 

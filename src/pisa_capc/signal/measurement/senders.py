@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,12 +21,14 @@ from pisa_capc.signal.measurement.fit import SUSPECTED, fit_test
 from pisa_capc.signal.measurement.flaws import FLAWS
 from pisa_capc.signal.measurement.modulation import UNITS, measure_modulation
 from pisa_capc.signal.measurement.quantities import WIDE, Quantity, around, json_number, offset_quantities, quantities
-from pisa_capc.signal.measurement.rebuilt import estimator_of
+from pisa_capc.signal.measurement.rebuilt import RebuiltEstimator, estimator_of
 from pisa_capc.signal.measurement.whole import Whole, behind, with_data
 from pisa_capc.signal.waveforms import WAVEFORMS, Waveform
 
 FAINT_DB = -30.0  # the lowest SNR that is told
 HEARD_DB = 6.0  # SNR of a channel's estimate: with less its noise, which is not in the bars, is no small part of it
+LOOKED_AT = 64  # frames, for whether they begin with the waveform
+LEAST_EXPLAINED = 0.25  # of the energy, by a waveform that is there: −2 dB
 AT_ONCE = 2**28  # bytes of frames in memory
 
 Real = NDArray[np.floating[Any]]
@@ -201,6 +205,7 @@ def measure(
     names, sender = senders_of(frames, senders)
     places, place = np.unique(frames.capture_key, return_inverse=True)
     estimator = estimator_of(known, frames.samples)
+    check_waveform(frames, estimator, waveform is not None)
     found, suspicion = _in_pieces(estimator, frames, sender * len(places) + place)
     found = _heard(found, estimator.samples)
     if not found.measured.any():
@@ -230,6 +235,40 @@ def measure(
         np.where(found.measured, suspicion, np.nan),
         measure_modulation(known, frames) if known.shifts_frequency else None,
     )
+
+
+def check_waveform(frames: UnlabelledFrames, estimator: FlawEstimator, named: bool = False) -> None:
+    """Refuse frames that do not begin with the waveform: hardly explained by it, or better by another one.
+
+    Judged by the best tenth of some frames, since the others may hold noise; of the energy that a waveform explains
+    beyond what its r dimensions of T hold of noise. Who named the waveform is taken to know better, and warned.
+    """
+    if isinstance(estimator, RebuiltEstimator):
+        return  # each frame is checked by its own bits
+    iq = frames.select(np.unique(np.linspace(0, len(frames) - 1, min(LOOKED_AT, len(frames))).astype(np.int64))).iq
+    known, share = estimator.waveform, {estimator.waveform.name: _explained(estimator, iq)}
+    for name, other in WAVEFORMS.parts().items():
+        if name != known.name and not other.rebuilds and len(other.preamble()) >= frames.samples // 2:
+            with suppress(DataError):  # too few samples
+                share[name] = _explained(FlawEstimator(other, frames.samples), iq)
+    own, best = share[known.name], max(share, key=lambda name: share[name])
+    if not np.isfinite(own) or (own > LEAST_EXPLAINED and best == known.name):
+        return  # where nothing could be measured, that is said
+    other = "" if best == known.name else f", that of {WAVEFORMS[best].title} {share[best]:.2f}"
+    text = (
+        f"these frames do not seem to begin with the preamble of {known.title}: it explains {own:.2f} of their energy "
+        f"beyond chance{other}. Name the waveform that was sent, correct the sample rate, or cut the frames where they "
+        "begin; frames below −2 dB are too faint."
+    )
+    if not named:
+        raise DataError(text)
+    warnings.warn(text, stacklevel=2)
+
+
+def _explained(estimator: FlawEstimator, iq: NDArray[np.complexfloating[Any, Any]]) -> float:
+    found, chance = estimator.measure(iq), estimator.rank / estimator.samples
+    shares = (found.explained[found.measured] - chance) / (1 - chance)
+    return float(np.quantile(shares, 0.9)) if len(shares) else float("nan")
 
 
 def _in_pieces(
