@@ -40,7 +40,7 @@ class RealClosedForm(nn.Module):
         self.samples, self.rank, self.others = own.samples, own.rank, own.others
         self.project, self.reference = constant(parts["project"]), constant(parts["reference"])
         self.information, self.correlation = constant(parts["information"]), constant(parts["correlation"])
-        self.ordinary, self.moving = own.ordinary, own.moving
+        self.ordinary, self.moving, self.apart = own.ordinary, own.moving, own.apart
         self.onto = [constant(shape.mT) for shape in parts["onto"]] if own.moving else []
         self.moved = constant(parts["moved"].conj())
         self.flaws = own.flaws
@@ -109,10 +109,9 @@ class RealClosedForm(nn.Module):
         unfit = (others * weight).sum(1).double() - (torch.cat([c.re, c.im], dim=1) * value).sum(1)
         if self.moving:
             unfit = self.unmoved(q, z, value, weight)
-        fitted = len(every) - (OFFSET in self.flaws if self.moving else 0)
         signal = (shared - self.rank * noise).clamp_min(0) / self.samples
         walked = self.ordinary * (signal * weight).sum(1)
-        misfit = unfit / (there.sum(1) * (self.others - self.moving) - fitted + walked)
+        misfit = unfit / (there.sum(1) * (self.others - self.moving) - self.apart + walked)
         return Round(information, c, turned, offset, uncertain, shared.sum(1) / energy.sum(1), misfit)
 
     def unmoved(self, q: Complex, z: Complex, value: Tensor, weight: Tensor) -> Tensor:

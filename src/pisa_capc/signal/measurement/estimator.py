@@ -215,7 +215,10 @@ class FlawEstimator:
         self._invert = _as_weights(solve.T)
         moved = _moving(copies, basis, directions) if length > waveform.block else np.zeros((self.others, 0), complex)
         self.moving = moved.shape[1]  # dimensions of Z that a channel adds to by moving
-        fitted = np.concatenate([moved, (onto @ (basis.conj().T @ x[lead : lead + length])).T], axis=1)
+        plain = (onto @ (basis.conj().T @ x[lead : lead + length])).T  # (R, J) what flaws add in Z behind no echo
+        still = plain - moved @ (moved.conj().T @ plain)
+        self.apart = int(np.sum(_energy(still) > SEEN * _energy(plain)))  # flaws that no movement stands for
+        fitted = np.concatenate([moved, plain], axis=1)
         self._onto, self._moved = _as_weights(onto), _as_weights(moved)
         self.ordinary = _walked(x[lead : lead + length], directions, fitted, waveform)
         periodic = min(waveform.periodic or length, length)
@@ -351,8 +354,7 @@ class FlawEstimator:
         covariance = inverse(_hermitian(information, self._pairs))
         value = covariance @ c
         count = there.sum(1)
-        fitted = len(self.flaws) - (OFFSET in self.flaws if self.moving else 0)
-        freedom = torch.stack([count * (self.others - self.moving) - fitted, count * beyond], dim=1)
+        freedom = torch.stack([count * (self.others - self.moving) - self.apart, count * beyond], dim=1)
         signal = (shared - self.rank * noise).clamp_min(0) / self.samples
         unfit = (others * weight).sum(1).double() - (c.conj() * value).real.sum((-1, -2))
         if self.moving:
@@ -401,6 +403,10 @@ def _moving(copies: Complex, basis: Complex, directions: Complex) -> Complex:
     moved = np.concatenate([copies * t, copies * t**2], axis=1)
     beyond = moved - basis @ (basis.conj().T @ moved)
     return orthonormal(directions.conj().T @ beyond / np.linalg.norm(beyond), SEEN)
+
+
+def _energy(columns: Complex) -> Real:
+    return np.asarray((np.abs(columns) ** 2).sum(axis=0))
 
 
 def _walked(x: Complex, directions: Complex, fitted: Complex, waveform: Waveform) -> float:

@@ -205,7 +205,6 @@ def measure(
     names, sender = senders_of(frames, senders)
     places, place = np.unique(frames.capture_key, return_inverse=True)
     estimator = estimator_of(known, frames.samples)
-    check_waveform(frames, estimator, waveform is not None)
     found, suspicion = _in_pieces(estimator, frames, sender * len(places) + place)
     found = _heard(found, estimator.samples)
     if not found.measured.any():
@@ -213,6 +212,7 @@ def measure(
             f"none of {len(frames):,} frames could be measured: expected frames that begin with the preamble of "
             f"{known.title}, on antennas that are neither silent nor NaN. See what they hold, or name their --waveform."
         )
+    check_waveform(frames, estimator, found, waveform is not None)
     cfo_hz, cfo_std_hz = carrier_offset(frames, found, estimator.samples)
     fitted = ((one.row, behind(known, one, estimator.flaws)) for one in whole if found.measured[one.row])
     data = {row: own for row, own in fitted if own is not None}
@@ -237,38 +237,46 @@ def measure(
     )
 
 
-def check_waveform(frames: UnlabelledFrames, estimator: FlawEstimator, named: bool = False) -> None:
+def check_waveform(
+    frames: UnlabelledFrames, estimator: FlawEstimator, found: Measurement | None = None, named: bool = False
+) -> None:
     """Refuse frames that do not begin with the waveform: hardly explained by it, or better by another one.
 
-    Judged by the best tenth of some frames, since the others may hold noise; of the energy that a waveform explains
-    beyond what its r dimensions of T hold of noise. Who named the waveform is taken to know better, and warned.
+    Judged by the median over those in which it seems to be heard, of the energy that a waveform explains beyond what
+    its r dimensions of T hold of noise. found: their measurement. Who named the waveform is taken to know better, and
+    warned.
     """
     if isinstance(estimator, RebuiltEstimator):
         return  # each frame is checked by its own bits
-    iq = frames.select(np.unique(np.linspace(0, len(frames) - 1, min(LOOKED_AT, len(frames))).astype(np.int64))).iq
-    known, share = estimator.waveform, {estimator.waveform.name: _explained(estimator, iq)}
+    found = _heard(estimator.measure(frames.iq), estimator.samples) if found is None else found
+    heard = np.flatnonzero(found.measured)
+    if not len(heard):
+        return  # where nothing could be measured, that is said
+    some = heard[np.unique(np.linspace(0, len(heard) - 1, LOOKED_AT).astype(np.int64))]
+    known, iq = estimator.waveform, frames.select(some).iq
+    share = {known.name: _explained(estimator, found.select(some))}
     for name, other in WAVEFORMS.parts().items():
         if name != known.name and not other.rebuilds and len(other.preamble()) >= frames.samples // 2:
             with suppress(DataError):  # too few samples
-                share[name] = _explained(FlawEstimator(other, frames.samples), iq)
-    own, best = share[known.name], max(share, key=lambda name: share[name])
-    if not np.isfinite(own) or (own > LEAST_EXPLAINED and best == known.name):
-        return  # where nothing could be measured, that is said
-    other = "" if best == known.name else f", that of {WAVEFORMS[best].title} {share[best]:.2f}"
+                own = FlawEstimator(other, frames.samples)
+                share[name] = _explained(own, own.measure(iq))
+    best = max(share, key=lambda name: share[name])
+    if share[known.name] > LEAST_EXPLAINED and best == known.name:
+        return
+    also = "" if best == known.name else f", that of {WAVEFORMS[best].title} {share[best]:.2f}"
     text = (
-        f"these frames do not seem to begin with the preamble of {known.title}: it explains {own:.2f} of their energy "
-        f"beyond chance{other}. Name the waveform that was sent, correct the sample rate, or cut the frames where they "
-        "begin; frames below −2 dB are too faint."
+        f"these frames do not seem to begin with the preamble of {known.title}: it explains {share[known.name]:.2f} of "
+        f"their energy beyond chance{also}. Name the waveform that was sent, correct the sample rate, or cut frames "
+        "where they begin; frames below −2 dB are too faint."
     )
     if not named:
         raise DataError(text)
     warnings.warn(text, stacklevel=2)
 
 
-def _explained(estimator: FlawEstimator, iq: NDArray[np.complexfloating[Any, Any]]) -> float:
-    found, chance = estimator.measure(iq), estimator.rank / estimator.samples
-    shares = (found.explained[found.measured] - chance) / (1 - chance)
-    return float(np.quantile(shares, 0.9)) if len(shares) else float("nan")
+def _explained(estimator: FlawEstimator, found: Measurement) -> float:
+    chance = estimator.rank / estimator.samples
+    return float(np.median((found.explained - chance) / (1 - chance)))
 
 
 def _in_pieces(
