@@ -108,7 +108,8 @@ channel are in the target alone. *Suspected*: frames for which the
 [goodness of fit](../measure.md#the-algebra) has a chance below 1 %; of clean frames
 {clean["suspected"]:.1%} are, and {_clean()} of those of the four scenes. PISA is a CNN of {_epochs()} epochs, one seed,
 on {_frames()} source frames, with and without an equaliser in front. The channel is drawn again for each frame, so
-without an equaliser PISA is near chance until a transmitter's own filter is strong.
+without an equaliser PISA is near chance until a transmitter's own filter is strong. The record is older than the last
+change to the goodness of fit, which concerns long frames and oscillators, and is to be made again.
 
 **The goodness of fit detects these before they cost {DROP} of Macro-F1**: {_noticed()}. **It detects these too late**:
 {_missed() or "none"}. Low signal is not misfit: error bars grow, and devices become hard to separate. LDA on the same
@@ -280,7 +281,8 @@ def _too_narrow() -> str:
     bad = [own for own in rows if own["snr_db"] > 10]
     return f"""Up to 10 dB {min(own["covered"] for own in good):.0%} to {max(own["covered"] for own in good):.0%} are
 covered; at 20 dB {min(own["covered"] for own in bad):.0%} to {max(own["covered"] for own in bad):.0%}: the longer the
-frame, the more what the model leaves out counts beside the noise."""
+frame, the more what the model leaves out counts beside the noise. This record is older than
+[bars that follow what each frame shows](../measure.md#whole-frames), and is to be made again."""
 
 
 def _real_whole() -> str:
