@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -29,12 +28,6 @@ LONG = ("test_examples.py", "test_short.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest come first: whoever ended with one would have the other worker wait."""
     items.sort(key=lambda item: item.path.name not in LONG)
-
-
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays: the garbage collector need not look at it again and again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
