@@ -3,9 +3,9 @@
     make bench-files [ARGS="--seconds 13.4 --rounds 3"]
 
 Four antennas at 20 MS/s in 16-bit integers, in the operating system's cache, with Wi-Fi frames a tenth of the time (the
-traffic of `make bench-detect`, again and again). The model is a closed form, of the simulated devices. M samples/s are
-complex samples of all antennas together, so that real time is 80; the time is that of the whole command, by the clock,
-the median of the rounds. Cores: processor time of all processes for a second of it.
+traffic of `make bench-detect`, again and again). The model is a closed form of simulated devices, and the frames are of
+none of them. M samples/s are complex samples of all antennas together, so that real time is 80; the time is that of the
+whole command, by the clock, the median of the rounds. Cores: processor time of all processes for a second of it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from pisa_capc.core.errors import ConfigError, unknown_name
 RECORDS = {
     "measure-2core": "measure",
     "files-2core": "files",
-    "listen-closed-form-2core": "listen --method closed-form --runs 5 --every-pace --paces 1 2 --kills 0 --frames 0",
+    "listen-closed-form-2core": "listen --method closed-form --runs 5 --every-pace --paces 1 2 --seconds 10 --kills 0 "
+    "--frames 0",
     "calibrate-2core": "calibrate",
     "calibrate-1M-2core": "calibrate --only-large '1M x 1000'",
     "calibrate-10M-2core": "calibrate --only-large '10M x 10'",

@@ -159,7 +159,7 @@ def _closed_form() -> str:
     headings += ["cores that receive and decide", "that find frames"]
     return f"""With a closed form in the network's place{_of_what(record)}; the median of runs of
 {record["rows"][0]["seconds"]:g} s. Command:
-`make bench-listen ARGS="--method closed-form --runs 5 --every-pace --paces 1 2 --kills 0 --frames 0"`
+`make bench-listen ARGS="--method closed-form --runs 5 --every-pace --paces 1 2 --seconds 10 --kills 0 --frames 0"`
 
 {table(headings, rows)}
 
