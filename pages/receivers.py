@@ -158,7 +158,7 @@ def _closed_form() -> str:
     headings = ["frames/s", "runs", "samples missed", "median, ms", "99 %, ms (range)", "aim", ""]
     headings += ["cores that receive and decide", "that find frames"]
     return f"""With a closed form in the network's place{_of_what(record)}; the median of runs of
-{record["rows"][0]["seconds"]:g} s. Command:
+{record["rows"][0]["seconds"]:g} s{f"; {taken}" if (taken := record.get("taken")) else ""}. Command:
 `make bench-listen ARGS="--method closed-form --runs 5 --every-pace --paces 1 2 --seconds 10 --kills 0 --frames 0"`
 
 {table(headings, rows)}
