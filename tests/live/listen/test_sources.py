@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from pisa_capc.live.listen.sources import (
     open_stream,
     plain,
     register_source,
+    zeromq,
 )
 from pisa_capc.live.listen.sources.zeromq import parse_header
 from pisa_capc.signal.recordings import open_recording
@@ -199,6 +201,22 @@ def test_headers_are_parsed_without_recursion(depth: int) -> None:
             parse_header(message)
 
 
+def test_the_parts_of_a_header_are_bounded_over_all_its_tags() -> None:
+    tag = struct.pack("<Q", 0) + b"\x0c" + struct.pack(">I", 30_000) + b"\x06" * 30_002
+    assert parse_header(memoryview(header(7, tag, tag))) == (7, 19 + 2 * len(tag))
+    with pytest.raises(DataError, match="parts"):
+        parse_header(memoryview(header(7, tag, tag, tag)))
+
+
+def test_a_port_far_ahead_in_tiny_messages_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zeromq, "MESSAGES_APART", 20)
+    with publisher() as one, publisher() as other, zmq_reading(one.address, other.address, antennas=2) as reading:
+        one.wait(), other.wait()
+        for number in range(30):
+            one.send(header(number) + content(number, 1))
+        wait_until(lambda: any("far ahead" in note for note in reading.notes))
+
+
 def test_tcp_is_connected_to_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -363,12 +381,42 @@ def test_datagrams_of_one_sender_are_heard(monkeypatch: pytest.MonkeyPatch) -> N
         assert taken[-20:].tolist() == [16 * number for number in range(1, 21)]
 
 
+def test_datagrams_that_are_refused_hold_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stray datagram before the radio begins, or a radio that begins anew at another port at once."""
+    monkeypatch.setattr(plain, "SILENT_S", 0.3)
+    port = free_port(socket.SOCK_DGRAM)
+    source = open_source(f"udp:127.0.0.1:{port}", antennas=1, encoding=CS16)
+    udp = socket.AF_INET, socket.SOCK_DGRAM
+    with socket.socket(*udp) as stray, socket.socket(*udp) as radio, Reading(source, 4) as reading:
+
+        def heard(sender: socket.socket, more: bytes) -> bool:
+            sender.sendto(more, ("127.0.0.1", port))
+            return reading.ring.received > before
+
+        before = 0
+        wait_until(lambda: heard(stray, b"x") or source.refused > 0)  # type: ignore[attr-defined]
+        for sender in (radio, stray):
+            before = reading.ring.received
+            wait_until(lambda sender=sender: heard(sender, content(0, 1)))  # type: ignore[misc]
+
+
 def test_a_group_can_be_joined() -> None:
     source = open_source(f"udp:239.1.2.3:{free_port(socket.SOCK_DGRAM)}", antennas=1, encoding=CS16)
     with Reading(source, 4):
         pass
     with pytest.raises(ConfigError, match="address of this machine"):
         open_source("udp:203.0.113.7:80", antennas=1, encoding=CS16).read_into(None, threading.Event(), print)  # type: ignore[arg-type]
+
+
+def test_a_server_that_ends_connections_at_once_is_asked_less_and_less_often() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        source = open_source(f"tcp:127.0.0.1:{server.getsockname()[1]}", antennas=1, encoding=CS16)
+        server.settimeout(0.5)
+        with Reading(source, 4) as reading:
+            with suppress(TimeoutError):
+                while True:
+                    server.accept()[0].close()
+            assert 2 <= sum("has ended" in note for note in reading.notes) < 6
 
 
 def test_a_server_of_rtl_tcp_is_tuned_and_heard() -> None:

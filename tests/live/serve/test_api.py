@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from pisa_capc.decide.identification.verification import GENUINE, REFUTED, SEVERAL, UNDECIDED
+from pisa_capc.live.listen.alarms import Folder
 from pisa_capc.live.listen.events import ALARMS
 from pisa_capc.live.serve import audit, models
 from pisa_capc.live.serve.api import STATIC
@@ -196,6 +197,15 @@ def test_a_snippet_is_never_a_file_outside_its_folder(tmp_path: Path, name: str)
     answer = a_client(hub).get("/api/alarms/1/snippet")
     assert answer.status_code == 404
     assert b"secret" not in answer.content
+
+
+@pytest.mark.parametrize("stranger", [False, True])
+def test_every_snippet_that_a_listener_writes_can_be_downloaded(tmp_path: Path, stranger: bool) -> None:
+    folder = Folder(tmp_path, 20e6, 5.825e9, 1 << 20)
+    name = folder.write(1, "why", [a_decision(0, iq=np.zeros((4, 100), np.complex64))], stranger)
+    hub = a_hub(alarms=tmp_path)
+    hear(hub, an_alarm(1, snippet=name))
+    assert a_client(hub).get("/api/alarms/1/snippet").status_code == 200
 
 
 def test_a_snippet_that_is_a_link_or_gone_is_not_sent(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pisa_capc.core.errors import DataError
 from pisa_capc.live.listen import Air
-from pisa_capc.live.listen.alarms import STORED, annotation
+from pisa_capc.live.listen.alarms import STORED, STRANGER, annotation
 from pisa_capc.signal.detection import FoundFrame
 from pisa_capc.signal.recordings.sigmf import DATA, META, archive, as_text, capture, global_info
 
-SNIPPET = re.compile(r"alarm-[0-9]{1,20}\.sigmf-meta")
+SNIPPET = re.compile(rf"alarm-[0-9]{{1,20}}({STRANGER})?\.sigmf-meta")
 LARGEST = 64 << 20  # bytes of a file that is sent
 GENERATOR = "pisa serve"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import select
 import socket
@@ -83,9 +84,11 @@ class TcpSource:
                 with socket.create_connection((self.host, self.port), timeout=5) as connection:
                     if before:
                         ring.interrupt()
-                    self.connected, before, wait_s = True, True, FIRST_WAIT_S
+                    self.connected, before, since_s = True, True, time.monotonic()
                     note(f"{self.name}: connected.")
                     self._receive(connection, ring, stop)
+                    # A server that ends connections at once is left alone for longer each time.
+                    wait_s = FIRST_WAIT_S if time.monotonic() - since_s > LONGEST_WAIT_S else wait_s
                     note(f"{self.name}: the connection has ended; connecting again.")
             except OSError as error:
                 note(f"{self.name}: {error.strerror or error}; trying again in {wait_s:.1f} s.")
@@ -203,18 +206,22 @@ class UdpSource:
 
     def read_into(self, ring: Ring, stop: threading.Event, note: Note) -> None:
         room = memoryview(bytearray(DATAGRAM))
-        sender, heard_s = None, 0.0
+        sender, heard_s = None, -math.inf
         with self._bound() as here:
             while not stop.is_set():
                 try:
                     size, by = here.recvfrom_into(room)
                 except TimeoutError:
-                    if self.connected and time.monotonic() - heard_s > SILENT_S:
-                        self.connected, sender = False, None
+                    size, by = 0, None
+                # What others send must not keep a sender that has gone.
+                if by != sender and time.monotonic() - heard_s > SILENT_S:
+                    if self.connected:
+                        self.connected = False
                         note(f"{self.name}: nothing comes any more; waiting.")
                         ring.interrupt()
+                    sender = by
+                if by is None or sender is None:
                     continue
-                sender = sender or by
                 if by != sender or size % self.sample_bytes:
                     self._refuse(by, size, sender, note)
                     continue

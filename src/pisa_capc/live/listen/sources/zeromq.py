@@ -38,6 +38,7 @@ from pisa_capc.signal.recordings.encoding import Encoding
 LARGEST = 1 << 26  # bytes of a message; libzmq ends a connection that sends more
 QUEUE = 1000  # messages that libzmq may hold
 APART = 1 << 26  # bytes of one port that wait for the others
+MESSAGES_APART = 1 << 16  # messages that do: a short one takes far more memory than its samples
 TRANSPORTS = ("tcp://", "ipc://", "inproc://")
 
 MAGIC, VERSION = 0x5FF0, 1
@@ -63,10 +64,10 @@ def parse_header(message: memoryview) -> tuple[int, int]:
     _, _, offset, tags = FIXED.unpack_from(message)
     if tags > MOST_TAGS:
         raise DataError(f"a header with {tags:,} tags; expected at most {MOST_TAGS:,}.")
-    at = FIXED.size
+    at, parts = FIXED.size, MOST_PARTS
     try:
         for _ in range(tags):
-            at = _after(message, at + 8, 3)
+            at, parts = _after(message, at + 8, 3, parts)
     except (struct.error, IndexError) as error:
         raise DataError("a header that ends within its tags.") from error
     if at > len(message):
@@ -74,11 +75,14 @@ def parse_header(message: memoryview) -> tuple[int, int]:
     return offset, at
 
 
-def _after(data: memoryview, at: int, wanted: int) -> int:
-    """Where `wanted` PMTs that begin at `at` end. Lists may be long and deep, so nothing is recursive."""
-    for _ in range(MOST_PARTS):
+def _after(data: memoryview, at: int, wanted: int, most: int) -> tuple[int, int]:
+    """Where `wanted` PMTs that begin at `at` end, and how many of the `most` parts that they may have are left.
+
+    Lists may be long and deep, so nothing is recursive.
+    """
+    for left in range(most, -1, -1):
         if not wanted:
-            return at
+            return at, left
         kind, at, wanted = data[at], at + 1, wanted - 1
         if kind in _PLAIN:
             at += _PLAIN[kind]
@@ -345,7 +349,7 @@ class _Several:
             self.interrupt(port)
         lane.add(offset, np.frombuffer(samples, dtype=np.uint8))
         self._forward()
-        if lane.held > APART:
+        if lane.held > APART or len(lane.segments) > MESSAGES_APART:
             self._note("one port is far ahead of the others; restarting. Do all of them send?")
             self.interrupt(port)
 
