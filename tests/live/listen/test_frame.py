@@ -29,7 +29,7 @@ ROW = [
 ]
 DECIDED = [
     *("samples", "time", "device", "like", "probability"),
-    *("unknown", "unknown_score", "p_value", "evidence", "reason"),
+    *("unknown", "unknown_score", "p_value", "evidence", "fit", "reason"),
 ]
 EVENT = [
     *("event", "number", "time_s", "at", "start", "device", "like", "probability", "address", "receiver"),

@@ -47,7 +47,7 @@ def test_every_option_on_the_page_is_one_and_every_one_is_on_the_page() -> None:
     command = typer.main.get_command(app).commands["detect"]  # type: ignore[attr-defined]
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts) if name[:2] == "--"}
     shown = set(re.findall(r"--[a-z][a-z-]+", PAGE))
-    assert shown - known == {"--device-name", "--run"}  # of pisa import and pisa listen
+    assert shown - known == {"--device-name", "--add", "--run"}  # of pisa import and pisa listen
     assert known - shown <= {"--help", "--check", "--decode"}  # the other half of a switch
 
 
