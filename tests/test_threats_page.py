@@ -46,6 +46,7 @@ def test_what_security_md_says_holds_and_does_not(found: Any) -> None:
     assert all(pairs[f"{antennas}, {frames}, 0"] > 0.9 for antennas in (1, 2, 4) for frames in (1, 3, 10, 30))
 
 
+@pytest.mark.usefixtures("own_parts")  # its waveform is as good an explanation of Wi-Fi frames as their own
 def test_the_study_gives_the_same_again_for_one_attacker() -> None:
     from studies.threats.imitation import imitated
     from studies.threats.world import World
