@@ -35,6 +35,16 @@ def test_what_each_waveform_shows() -> None:
     assert FlawEstimator(WAVEFORMS["lora"]).flaws == ("image", "leakage", "offset")
 
 
+def test_a_flaw_that_is_a_sum_of_others_is_left_out(rng: np.random.Generator) -> None:
+    """Of a constant envelope the image of the third order is the image; no system of both has a solution."""
+    third = {"third-order image": lambda x: np.abs(x) ** 2 * x.conj()}
+    alone, with_it = estimator("lora"), FlawEstimator(WAVEFORMS["lora"], 320, beside=third)
+    assert with_it.flaws == alone.flaws
+    assert "third-order image" in FlawEstimator(WAVEFORMS["wifi"], 320, beside=third).flaws
+    iq = received(sent_with("lora", FLAWED["lora"]), 4, rng, snr_db=20)
+    np.testing.assert_array_equal(with_it.measure(iq).value, alone.measure(iq).value)
+
+
 @pytest.mark.parametrize("waveform", ["wifi", "lora"])
 def test_without_noise_it_is_the_truth(waveform: str, rng: np.random.Generator) -> None:
     """Relative to what of the sent waveform looks like x: part of the compression does."""

@@ -49,6 +49,7 @@ from pisa_capc.signal.waveforms.delays import delayed_copies, orthonormal
 
 KEPT = 0.995  # of each flaw's energy, by the directions Z
 SEEN = 1e-3  # of a flaw's energy, at least, no channel of x explains: the offset of a chirp is a delay, and is not seen
+ALIKE = 1e-3  # of a flaw's amplitude, at least, differs from every sum of the others
 SPARE = 2  # directions beside [Q Z] for each of them, at least: what the noise is measured in
 OFFSET = "offset"
 STEPS = 512  # of a phase that walks, at most, that its part in Z is computed by
@@ -194,8 +195,11 @@ class FlawEstimator:
         solve = np.linalg.solve(copies.conj().T @ copies + ridge, copies.conj().T @ basis)
         known = tuple(FLAWS.parts()) if flaws is None else tuple(flaws)
         every = {name: FLAWS[name].of for name in known} | dict(beside or {})
-        beyond = ((name, _beyond(of(x), lead, basis, before, after)) for name, of in every.items())
-        seen = {name: shape for name, shape in beyond if shape is not None}
+        seen: dict[str, Complex] = {}
+        for name, of in every.items():
+            shape = _beyond(of(x), lead, basis, before, after)
+            if shape is not None and not _is_sum(shape, list(seen.values())):
+                seen[name] = shape
         if not seen:
             raise ConfigError(f"{waveform.title} shows none of the flaws {', '.join(known)}.")
         self.flaws, shapes = tuple(seen), list(seen.values())
@@ -456,6 +460,16 @@ def _beyond(flaw: Complex, lead: int, basis: Complex, before: int, after: int) -
     copies = delayed_copies(flaw, lead + len(basis), before, after).T[lead:]
     beyond = copies - basis @ (basis.conj().T @ copies)
     return beyond if np.linalg.norm(beyond) ** 2 > SEEN * np.linalg.norm(copies) ** 2 else None
+
+
+def _is_sum(flaw: Complex, others: Sequence[Complex]) -> bool:
+    """Whether M_j = Σ_k c_k M_k, so that no channel tells this flaw from the others: G would have no inverse. Of a
+    constant envelope |x|²x* is x*."""
+    if not others:
+        return False
+    stacked = np.stack([own.ravel() for own in others], axis=1)
+    left = flaw.ravel() - stacked @ np.linalg.lstsq(stacked, flaw.ravel(), rcond=None)[0]
+    return bool(np.linalg.norm(left) < ALIKE * np.linalg.norm(flaw))
 
 
 def _directions(shapes: Sequence[Complex]) -> Complex:

@@ -1,8 +1,8 @@
 """What devices send: one file per waveform.
 
 A waveform is known to the simulator and to the equalisers by its name. To add one: a class with
-`@register_waveform("mine")`, in a file here or in a plugin, and a scene whose `waveform.kind` is `mine` (see
-`pisa_capc.signal.simulation.scene`).
+`@register_waveform("mine")`, in a file here, imported below, or in a plugin; and a scene whose `waveform.kind` is
+`mine` (see `pisa_capc.signal.simulation.scene`). `signal.phy` and `signal.detection` are for headers and finders.
 """
 
 from pisa_capc.core.moved import renamed
