@@ -147,5 +147,6 @@ def _look_further() -> None:
 
 def _inside(part: object, packages: Sequence[str]) -> bool:
     """Whether a part's code stands in one of the packages."""
-    module = str(getattr(getattr(part, "__wrapped__", part), "__module__", "") or "")
+    code = getattr(part, "implementation", getattr(part, "__wrapped__", part))  # a flaw is an object around a function
+    module = str(getattr(code, "__module__", "") or "")
     return any(module == package or module.startswith(f"{package}.") for package in packages)

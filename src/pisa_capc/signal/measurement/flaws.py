@@ -36,7 +36,7 @@ class Flaw:
     in_data: bool = True
 
     @property
-    def __wrapped__(self) -> Callable[[Complex], Complex]:
+    def implementation(self) -> Callable[[Complex], Complex]:
         """Whose code it is: that of a plugin, where one registers it."""
         return self.of
 
