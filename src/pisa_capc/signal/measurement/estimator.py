@@ -123,8 +123,8 @@ class Measurement:
     def without(self, flaws: Sequence[str]) -> Measurement:
         """θ̂ where these flaws are taken to be absent: what they would explain falls to the others, whose bars shrink.
 
-        R the covariance, d the flaws that are absent: θ̂' = θ̂ − R_·d R_dd⁻¹ θ̂_d, R' = R − R_·d R_dd⁻¹ R_d·. The misfit
-        stays that of all flaws.
+        d the absent flaws, R_kd and R_dd blocks of the covariance R: θ̂' = θ̂ − R_kd R_dd⁻¹ θ̂_d and
+        R' = R − R_kd R_dd⁻¹ R_dk. The misfit stays that of all flaws.
         """
         left, gone = ([j for j, name in enumerate(self.flaws) if (name in flaws) is absent] for absent in (False, True))
         to_left, absent = self.covariance[:, gone][:, :, left], self.covariance[:, gone][:, :, gone]
