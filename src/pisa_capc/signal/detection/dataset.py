@@ -185,7 +185,8 @@ def common(abouts: Sequence[About]) -> About:
     """What holds for all recordings of one dataset: they have one array and one carrier."""
     first = alike(abouts)
     if first.carrier_hz is None or first.carrier_hz <= 0:
-        raise DataError(f"{first.name}: its carrier is {first.carrier_hz}; a dataset needs it. Give --carrier, in Hz.")
+        found = "no carrier is given" if first.carrier_hz is None else f"the carrier is {first.carrier_hz:g} Hz"
+        raise DataError(f"{first.name}: {found}; a dataset needs one above 0 Hz. Give --carrier, in Hz.")
     return first
 
 
